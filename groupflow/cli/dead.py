@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from groupflow.cli.bodies import read_whole
-from groupflow.cli.exits import Exit, end_of
+from groupflow.cli.exits import Exit, end_of, explain
 from groupflow.cli.options import (
     ChoiceOptions,
     FullHelp,
@@ -31,7 +31,13 @@ from groupflow.cli.options import (
     user_name,
 )
 from groupflow.cli.verb import Answer, Call, failed, note, say_passed, verb
-from groupflow.core.errors import GroupflowError, GroupFull
+from groupflow.core.errors import (
+    ArchiveRefused,
+    BodyMissing,
+    GroupflowError,
+    GroupFull,
+    ServerUnreachable,
+)
 
 if TYPE_CHECKING:
     from groupflow.operate.dead import DeadLetter, DeadStory, Filter
@@ -188,8 +194,8 @@ def show(
 ) -> Answer:
     """Show one dead letter: its reason, its attempts, its headers and its body.
 
-    A body that has left Redis for RabbitMQ is read from there. With --json it is text where it is
-    UTF-8, else `body_base64`.
+    A body that has left Redis for RabbitMQ is read from there; where it can't be, all else is
+    shown. With --json it is text where it is UTF-8, else `body_base64`.
 
     For example:
 
@@ -198,11 +204,17 @@ def show(
     from groupflow.operate.dead import DeadLetters, beginning_of
     from groupflow.operate.redrive import whole_letter
 
+    unread = list[GroupflowError]()  # why the body is not shown
+
     async def look(namespace: Namespace) -> tuple[DeadStory, dict[str, Any], bytes] | None:
         letter = await DeadLetters(namespace).find(id_, choosing.choice)
         if letter is None:
             return None
-        whole = await whole_letter(call.settings, namespace, letter)
+        try:
+            whole = await whole_letter(call.settings, namespace, letter)
+        except (ArchiveRefused, BodyMissing, ServerUnreachable) as error:
+            unread.append(error)
+            return letter, {}, b""
         return letter.with_beside(whole.beside), dict(whole.envelope.headers), whole.envelope.body
 
     found = call.ask(look)
@@ -211,7 +223,7 @@ def show(
     letter, headers, body = found
     facts = {name: getattr(letter, name) for name in ("tenant", "errors", "corrections")}
     facts["headers"] = headers
-    whole = beginning_of(body, len(body))
+    whole = {"body_error": str(unread[0])} if unread else beginning_of(body, len(body))
     facts |= {name: text for name, text in whole.items() if text is not None}
     lines = [
         f"{letter.id}, {letter.type or '(no type)'}, {letter.group or 'plain'}",
@@ -219,9 +231,10 @@ def show(
         *attempt_lines(letter.errors),
         *correction_lines(letter.corrections),
         *(f"  {name}: {value}" for name, value in headers.items()),
-        body.decode(errors="backslashreplace"),
+        *([] if unread else [body.decode(errors="backslashreplace")]),
     ]
-    return Answer(letter.as_json() | facts, lines)
+    end = explain(unread[0]) if unread else Exit.FINE
+    return Answer(letter.as_json() | facts, lines, exit=end)
 
 
 @verb(dead, "redrive")

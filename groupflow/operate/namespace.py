@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from groupflow.core.errors import (
     AmbiguousId,
+    ArchiveRefused,
     BodyMissing,
     BodyUnfit,
     GroupflowError,
@@ -45,6 +46,7 @@ _Meant = TypeVar("_Meant")
 _Part = TypeVar("_Part", bound=Any)
 _KEEP_ONE = (
     AmbiguousId,
+    ArchiveRefused,
     BodyMissing,
     BodyUnfit,
     GroupFull,

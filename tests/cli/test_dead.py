@@ -6,7 +6,10 @@ import getpass
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from groupflow.cli.exits import Exit
+from groupflow.core.errors import BodyMissing, ServerUnreachable
 from groupflow.core.routing import scope_of
 from groupflow.operate.reasons import cause_of
 from groupflow.store.enqueue import Arrival
@@ -113,6 +116,35 @@ async def test_a_corrected_body(spread: Spread, groupflow: Verbs, tmp_path: Path
         told = await groupflow("dead", "redrive", *words)
         assert (told.exit, told.out) == (Exit.FAILED, "redriven 0\n")
         assert "a stays: " in told.err
+
+
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        (BodyMissing("its retention is over"), Exit.FAILED),
+        (ServerUnreachable("RabbitMQ", "there", "its retention is over"), Exit.UNAVAILABLE),
+    ],
+)
+async def test_a_body_that_cannot_be_read(
+    spread: Spread,
+    groupflow: Verbs,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    end: Exit,
+) -> None:
+    """All else is shown, and the exit code says that something is missing."""
+
+    async def whole_letter(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("groupflow.operate.redrive.whole_letter", whole_letter)
+    await spread.enqueue(arrival("a", dead="no tenant"))
+    shown = await groupflow("dead", "show", "a")
+    assert (shown.exit, "no tenant" in shown.out) == (end, True)
+    assert shown.err == f"groupflow: {error}\n"
+    told = await groupflow("dead", "show", "a", "--json")
+    assert (told.exit, told.json["reason"], told.json["headers"]) == (end, "no tenant", {})
+    assert ("body" in told.json, told.json["body_error"]) == (False, str(error))
 
 
 def dead_of(tenant: str) -> Arrival:

@@ -8,7 +8,7 @@ from typing import Any
 from playwright.sync_api import Page, Route, expect
 
 from tests.page.browsing import allow, at, press, shows
-from tests.page.world import LOOKER, World
+from tests.page.world import LOOKER, TOKEN, World
 
 
 def test_a_token_that_only_looks(page: Page) -> None:
@@ -52,3 +52,14 @@ def test_chosen_letters_are_redriven_the_oldest_first(page: Page, world: World) 
     press(page, re.compile("^Redrive$"), sure="Redrive")
     shows(page, f"{len(died)} redriven")
     assert sent == sorted(died, key=died.__getitem__)
+
+
+def test_a_body_that_is_gone(page: Page, world: World) -> None:
+    """All else of the letter is shown; it can be dropped, and not corrected."""
+    letter = {**world.get("letter", TOKEN, id="dead-0"), "headers": {}, "body": None}
+    told = {**letter, "body_error": "the body is gone from offset 7"}
+    page.route("**/api/letter?*", lambda route: route.fulfill(json=told))
+    at(page, "letter", id="dead-0")
+    shows(page, told["reason"], told["body_error"], "attempt 1: ValueError")
+    expect(page.get_by_role("button", name="Drop")).to_be_visible()
+    expect(page.get_by_role("button", name="Correct the body")).to_have_count(0)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from groupflow.core.errors import ArchiveRefused, BodyMissing, ServerUnreachable
 from groupflow.operate.actions import Action, latest
 from groupflow.operate.bulk import Reasons, read_causes
 from groupflow.operate.busy import Tops, read_tops
@@ -247,15 +248,16 @@ class Reading:
     @_look("/letter", "One dead letter with its body", may_miss=True)
     async def _letter(self, query: shapes.TaskQuery, caller: Caller) -> shapes.Letter:
         letter = there(await self._letters.find(query.id, query.choice))
-        if caller.sees_contents:
+        if not caller.sees_contents:
+            return _letter_of(_redacted(letter, letter.kind), _withheld(letter.bytes))
+        try:
             with known_only():  # it may have been redriven or dropped a moment ago
                 whole = await whole_letter(self._context.facts.settings, self._namespace, letter)
-            content = _content(whole.envelope.body, whole.envelope.headers)
-            letter = letter.with_beside(whole.beside)
-        else:
-            content, letter = _withheld(letter.bytes), _redacted(letter, letter.kind)
-        told = {name: getattr(letter, name) for name in _TOLD}
-        return shapes.Letter(**asdict(content), **told, routed_first=letter.died_at_the_door)
+        except (ArchiveRefused, BodyMissing, ServerUnreachable) as error:
+            nothing = replace(_withheld(letter.bytes), is_withheld=False)
+            return _letter_of(letter, nothing, str(error))
+        content = _content(whole.envelope.body, whole.envelope.headers)
+        return _letter_of(letter.with_beside(whole.beside), content)
 
     @Endpoint("GET", "/configuration", "What the daemon runs by, secrets masked")
     async def _configuration(self) -> shapes.Configuration:
@@ -267,6 +269,12 @@ class Reading:
         facts = self._context.facts
         found = DryRun(facts.settings, facts.functions)
         return found.find(query.body.encode(), query.headers, query.type or None)
+
+
+def _letter_of(letter: DeadStory, content: shapes.Content, body_error: str = "") -> shapes.Letter:
+    told = {name: getattr(letter, name) for name in _TOLD}
+    whole = {**asdict(content), **told, "body_error": body_error}
+    return shapes.Letter(**whole, routed_first=letter.died_at_the_door)
 
 
 def _without_words(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

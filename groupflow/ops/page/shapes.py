@@ -290,7 +290,7 @@ class Content:
     headers: dict[str, Any]
     body: str | None  # where that is UTF-8, cut where it is long
     body_base64: str | None  # where it isn't
-    body_bytes: int  # of the whole body; of a letter that is withheld, of what Redis holds of it
+    body_bytes: int  # of the whole body; of a letter without it, of what Redis holds of that
     is_cut: bool  # whether a part of it is shown
     is_withheld: bool
     """Whether all of this, and the words of reason and errors, are left out, since there is a token
@@ -301,6 +301,7 @@ class Content:
 class Letter(Content):
     """A dead letter with all that is kept of it, for those who may see it."""
 
+    body_error: str  # why headers and body can't be read, which lie in RabbitMQ; empty if they can
     id: str
     type: str
     group: str | None

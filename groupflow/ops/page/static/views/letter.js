@@ -48,7 +48,7 @@ export function letter(params, context) {
     }
     replace(actions,
       h("button", { type: "button", class: "primary", onclick: () => run(redrive, found) }, "Redrive"),
-      !found.is_withheld && !found.is_cut && h("button", { type: "button", onclick: () => correct(found) }, "Correct the body"),
+      !found.is_withheld && !found.is_cut && !found.body_error && h("button", { type: "button", onclick: () => correct(found) }, "Correct the body"),
       h("button", { type: "button", class: "danger", onclick: () => run(drop, found) }, "Drop"));
     replace(about,
       h("p", { class: "lead" }, found.reason),
@@ -63,7 +63,7 @@ export function letter(params, context) {
       ]),
       headersOf(found.headers));
     replace(attempts, attemptsOf(found.errors), correctionsOf(found.corrections));
-    const [told, shown] = bodyOf(found, context, refresh);
+    const [told, shown] = found.body_error ? ["", empty("It can't be read", found.body_error)] : bodyOf(found, context, refresh);
     size.textContent = told;
     replace(body, shown);
   }
