@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import urlencode
 
-from playwright.sync_api import Page, Route, expect
+import pytest
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.page.browsing import allow, at, press, shows
 from tests.page.world import LOOKER, TOKEN, World
+
+AN_HOUR_AHEAD = "Date.now = ((now) => () => now() + 3600e3)(Date.now)"
 
 
 def test_a_token_that_only_looks(page: Page) -> None:
@@ -63,3 +67,32 @@ def test_a_body_that_is_gone(page: Page, world: World) -> None:
     shows(page, told["reason"], told["body_error"], "attempt 1: ValueError")
     expect(page.get_by_role("button", name="Drop")).to_be_visible()
     expect(page.get_by_role("button", name="Correct the body")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("view", "params", "path", "shown"),
+    [
+        ("groups", {"state": "drained", "text": "report:4"}, "groups", "report:42"),
+        ("group", {"key": "report:42"}, "group", "gave-0"),
+        ("task", {"id": "run-0"}, "body", "Body and headers need the token"),
+    ],
+)
+def test_what_failed_is_asked_again(
+    profile: BrowserContext, view: str, params: dict[str, str], path: str, shown: str
+) -> None:
+    """Soon, even though the browser's clock is ahead until Redis's is known."""
+    other, failed = profile.new_page(), list[str]()
+    other.add_init_script(AN_HOUR_AHEAD)
+
+    def answer(route: Route) -> None:
+        if failed:
+            route.continue_()
+        else:
+            failed.append(route.request.url)
+            route.fulfill(status=503, json={"detail": "busy"})
+
+    other.route(f"**/api/{path}?*", answer)
+    other.goto(f"/#/{view}?{urlencode(params)}")
+    shows(other, shown)
+    assert len(failed) == 1
+    other.close()

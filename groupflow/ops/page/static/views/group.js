@@ -9,7 +9,7 @@ const PAGE = 50;
 const LETTERS = 100; // of its dead letters
 const MINUTES = 60;
 const ENDS = { done: "done", others: "ended otherwise", dead: "dead" };
-const SEEKS = 5; // seconds between two looks for what ended lately, which may have to read much
+const SEEKS = 5000; // ms between two looks for what ended lately, which may have to read much
 
 export function group(params, context) {
   const key = params.key ?? "";
@@ -113,8 +113,7 @@ export function group(params, context) {
   }
 
   async function refresh() {
-    const seeks = now() - sought >= SEEKS;
-    if (seeks) sought = now();
+    const seeks = performance.now() - sought >= SEEKS;
     const [story, letters] = await Promise.all([
       get("group", { key, passed, limit: PAGE, lately: seeks ? null : 0 }),
       get("dead", { group: key, limit: LETTERS }),
@@ -123,7 +122,7 @@ export function group(params, context) {
     const running = why.state === "running" && why.head ? await get("task", { id: why.head }).catch(() => null) : null;
     replace(state, badge(why.state));
     showActions(why.is_paused, why.by_hand_until !== null);
-    if (seeks) ended = story;
+    if (seeks) [ended, sought] = [story, performance.now()];
     showLead(why, letters);
     showLine(lane);
     showFailures(running, lane, letters);

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { badge, empty, h, link, replace, short, table, address } from "../dom.js";
-import { ago, ahead, count, now } from "../format.js";
+import { ago, ahead, count } from "../format.js";
 import { pause, resume } from "./actions.js";
 
 const STATES = { all: "All", ready: "Ready", running: "Running", delayed: "Delayed", parked: "Parked", paused: "Paused", drained: "Drained" };
@@ -10,7 +10,7 @@ const LISTED = ["running", "parked", "paused", "delayed", "ready"]; // what All 
 const SOME = 20; // of each
 const LASTING = 2; // looks in which groups that no list has are seen
 const SHOWN = 50; // drained ones
-const SEEKS = 10; // seconds between two looks for drained groups, which may have to read much
+const SEEKS = 10000; // ms between two looks for drained groups, which may have to read much
 const IN = { ready: "ready", running: "running_grouped", delayed: "delayed", parked: "parked", paused: "paused" };
 const ORDER = { all: "some of each state", ready: "the next to run first", running: "by daemon", delayed: "next due first", parked: "in no order", paused: "in no order", drained: "the last one first, among the last 10,000 ended tasks of each partition" };
 const KEYS = { group: (row) => row.group, waiting: (row) => row.waiting, came: (row) => row.enqueued_at ?? Infinity, tenant: (row) => row.tenant ?? "", type: (row) => row.type ?? "" };
@@ -88,9 +88,9 @@ export function groups(params, context) {
   let drained = null;
 
   async function seekDrained(limit) {
-    if (now() - seeks >= SEEKS) {
-      seeks = now();
+    if (performance.now() - seeks >= SEEKS) {
       drained = await get("groups", { state: "drained", text: at.text, tenant: at.tenant, limit });
+      seeks = performance.now();
     }
     return drained;
   }

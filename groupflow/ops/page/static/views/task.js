@@ -42,8 +42,8 @@ export function task(params, context) {
     const path = LIVE.has(found.state) ? "body" : gave ? "result" : "";
     heading.textContent = found.state === "done" ? "Result" : "Body";
     if (path && asked === path) return; // once: it doesn't change
-    asked = path;
     const content = path && await find(path, { id, tenant: found.tenant ?? tenant });
+    asked = path;
     if (!content) {
       size.textContent = "";
       replace(body, none(found));
