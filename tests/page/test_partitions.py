@@ -167,6 +167,7 @@ async def test_who_may_only_look_signs_in(spread: Spread) -> None:
         await page.get_by_label("Token", exact=True).fill(LOOKER)
         await page.get_by_role("button", name="Use it").click()
         await expect(page.locator("#live")).to_contain_text("Live")
+        await expect(page.get_by_role("link", name="Partitions")).to_be_visible()
 
 
 async def test_an_operator_browses_a_scan(spread: Spread) -> None:

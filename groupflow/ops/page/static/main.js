@@ -36,6 +36,7 @@ const context = { access: { may_act: false, may_read: true, has_tokens: false },
 
 let shown = null;
 let busy = false;
+let isConfigured = false; // whether the views know what is configured
 
 function go(view, params) {
   location.hash = address(view, params);
@@ -132,6 +133,7 @@ function setLive(state, text) {
 async function openAccess() {
   context.access = await askToken(context.access);
   showAccess();
+  learnConfiguration();
   route();
 }
 
@@ -144,7 +146,21 @@ async function learnAccess() {
     return;
   }
   showAccess();
+  learnConfiguration();
   if (context.access.may_act) route(); // with its buttons
+}
+
+// Once; who may not look learns it after signing in.
+async function learnConfiguration() {
+  if (isConfigured || !context.access.may_read) return;
+  try {
+    const { settings } = await get("configuration");
+    context.lease = settings.workers.lease;
+    document.getElementById("partitions").hidden = settings.redis.partitions < 2;
+    isConfigured = true;
+  } catch {
+    // The views tell what is the matter.
+  }
 }
 
 // A button is of use only once it is listened to, and this one once the daemon has said who may act.
@@ -191,8 +207,4 @@ followKeys(go);
 showTheme();
 route();
 await learnAccess();
-get("configuration").then(({ settings }) => {
-  context.lease = settings.workers.lease;
-  document.getElementById("partitions").hidden = settings.redis.partitions < 2;
-}, () => {});
 follow(heard, setLive);
