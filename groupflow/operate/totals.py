@@ -205,7 +205,7 @@ class PartitionRow:
     """What lies in one partition; zeros where it is away."""
 
     partition: int
-    queued: int = 0
+    queued: int = 0  # tasks, without shards of scans that found nothing to do
     running: int = 0
     ready: int = 0  # groups, as the next two
     delayed: int = 0
@@ -224,7 +224,7 @@ async def read_partitions(namespace: Namespace) -> list[PartitionRow]:
     answers = await namespace.ask_all(totals_in)
     rows = [PartitionRow(each.partition, away=each.why) for each in answers.away]
     for number, found in answers.by_partition.items():
-        queued = found.queued_plain + found.queued_grouped
+        queued = found.queued_plain + found.queued_grouped - found.asleep
         running = found.running_plain + found.running_grouped
         same = {name: getattr(found, name) for name in _OF_PARTITION}
         rows.append(PartitionRow(number, queued, running, **same))

@@ -170,6 +170,19 @@ async def test_who_may_only_look_signs_in(spread: Spread) -> None:
         await expect(page.get_by_role("link", name="Partitions")).to_be_visible()
 
 
+async def test_idle_shards_are_not_queued(spread: Spread) -> None:
+    """In no partition, as in the overview: they wait for no worker."""
+    scan = scan_of(Table(set()), shards=6, idle=3600.0)
+    async with spread.namespace.common() as common, client_of(spread.namespace) as api:
+        machine = Machine(await spread.daemons(), common, scan)
+        await machine.shards.keep()
+        await machine.work_off()
+        assert (await api.get("/overview")).json()["asleep"] == 6
+        assert {row["queued"] for row in (await api.get("/partitions")).json()} == {0}
+    for bench in spread.benches:
+        bench.events.clear()  # the turns of shards are the business of their own tests
+
+
 async def test_an_operator_browses_a_scan(spread: Spread) -> None:
     """Its shards, wherever they lie; it is paused, resumed and woken whole, and one shard alone."""
     table = Table({1, 2, 3})
