@@ -96,3 +96,20 @@ def test_what_failed_is_asked_again(
     shows(other, shown)
     assert len(failed) == 1
     other.close()
+
+
+def test_what_was_done_before_an_error_is_told(profile: BrowserContext) -> None:
+    """All that match a filter take several calls, and the last of these fails."""
+    other, none = profile.new_page(), {"done": [], "stayed": [], "matching": 3, "next": None}
+    answers: list[dict[str, Any]] = [
+        {"json": none},
+        {"json": {**none, "done": ["a", "b"], "next": "0.7"}},
+        {"json": {"detail": "busy"}, "status": 503},
+    ]
+    other.route("**/api/dead/redrive", lambda route: route.fulfill(**answers.pop(0)))
+    other.goto("/")
+    allow(other)
+    at(other, "dead", type="fail")
+    press(other, re.compile("^Redrive all .*that match$"), sure="Redrive")
+    shows(other, "2 redriven; then: busy")
+    other.close()

@@ -7,6 +7,8 @@ import { count } from "../format.js";
 const PAST = { Redrive: "redriven", Drop: "dropped", Cancel: "cancelled", Run: "due" };
 const LETTERS = "dead letter";
 const TASKS = "task";
+const NO_LETTERS = { done: [], stayed: [], matching: 0 };
+const NO_TASKS = { waiting: 0, running: [] };
 
 export async function pause(context, group) {
   if (!(await context.act())) return false;
@@ -54,23 +56,27 @@ async function all(context, path, filter, what, verb, text, danger) {
   if (!(await context.act())) return false;
   const set = Object.entries(filter).filter(([, value]) => value !== "" && value !== undefined);
   const order = set.length ? Object.fromEntries(set) : { everything: true };
+  const said = (answer) => told(answer, PAST[verb]);
   let matching = 0;
-  const isCounted = await attempt(async () => { ({ matching } = await steps(path, { ...order, dry_run: true })); });
+  const isCounted = await attempt(async () => { ({ matching } = await steps(path, { ...order, dry_run: true }, NO_LETTERS)); });
   if (isCounted && !matching) toast("None matches any more: look again.");
   if (!isCounted || !matching || !(await confirmed(`${verb} all ${count(matching)} ${what}?`, text, verb, danger))) return false;
-  return attempt(() => steps(path, order), (answer) => told(answer, PAST[verb]));
+  return attempt(() => steps(path, order, NO_LETTERS, said), said);
 }
 
-// As many calls as a filter takes: each acts on a bounded number.
-async function steps(path, order) {
-  const sum = { done: [], stayed: [], matching: 0 };
-  let cursor = "0";
-  while (cursor !== null) {
-    const answer = await act(path, { ...order, cursor });
-    sum.done.push(...answer.done);
-    sum.stayed.push(...answer.stayed);
-    sum.matching += answer.matching;
-    cursor = answer.next;
+// All answers together, of as many calls as an order takes: each acts on a bounded number. Where one fails, its error
+// tells what was done before, as `said` has it.
+async function steps(path, order, none, said) {
+  let sum = none;
+  for (let cursor = "0"; cursor !== null;) {
+    try {
+      const answer = await act(path, { ...order, cursor });
+      sum = Object.fromEntries(Object.entries(sum).map(([name, before]) => [name, Array.isArray(before) ? before.concat(answer[name]) : before + answer[name]]));
+      cursor = answer.next;
+    } catch (error) {
+      if (cursor !== "0" && !order.dry_run) error.message = `${said(sum)}; then: ${error.message}`;
+      throw error;
+    }
   }
   return sum;
 }
@@ -101,7 +107,7 @@ export const cancelType = (context, type) => cancelAll(context, { type }, `type 
 async function cancelAll(context, which, name) {
   if (!(await context.act())) return false;
   let found;
-  const isCounted = await attempt(async () => { found = await cancelSteps({ ...which, dry_run: true }); });
+  const isCounted = await attempt(async () => { found = await steps("task/cancel", { ...which, dry_run: true }, NO_TASKS); });
   if (!isCounted) return false;
   const { waiting, running } = found;
   const text = running.length ? `${count(running.length)} of them ${running.length > 1 ? "run now: they get" : "runs now: it gets"} asked to stop: ${running.slice(0, 5).join(", ")}${running.length > 5 ? ", …" : ""}.` : "They end now, without being run.";
@@ -110,19 +116,8 @@ async function cancelAll(context, which, name) {
     return false;
   }
   if (!(await confirmed(`Cancel all ${count(waiting + running.length)} tasks of ${name}?`, text, "Cancel tasks", true))) return false;
-  return attempt(() => cancelSteps(which), (sum) => `${count(sum.waiting)} cancelled${sum.running.length ? `, ${count(sum.running.length)} asked to stop` : ""}`);
-}
-
-async function cancelSteps(order) {
-  const sum = { waiting: 0, running: [] };
-  let cursor = "0";
-  while (cursor !== null) {
-    const answer = await act("task/cancel", { ...order, cursor });
-    sum.waiting += answer.waiting;
-    sum.running.push(...answer.running);
-    cursor = answer.next;
-  }
-  return sum;
+  const said = (sum) => `${count(sum.waiting)} cancelled${sum.running.length ? `, ${count(sum.running.length)} asked to stop` : ""}`;
+  return attempt(() => steps("task/cancel", which, NO_TASKS, said), said);
 }
 
 const SCANNED = { wake: "is awake: its shards look for rows now.", pause: "is paused: each running shard ends its page.", resume: "goes on." };
