@@ -22,10 +22,12 @@ export function limits(_params, context) {
       h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); limit(context, { type: asked.value }).then(refresh); } },
         h("label", { class: "grow" }, "Type, or import.* for several", asked), h("button", {}, "Limit"))),
   ];
+  const onOverview = ({ delayed }) => replace(held, "Delayed groups (a delay, a limit or a retry): ", link("groups", { state: "delayed" }, count(delayed), { "data-key": "delayed" }));
+
   async function refresh() {
-    const [found, delayed, limited] = await Promise.all([get("configuration"), get("groups", { state: "delayed", limit: 1 }), get("limits")]);
+    if (!context.latest) onOverview(await get("overview"));
+    const [found, limited] = await Promise.all([get("configuration"), get("limits")]);
     replace(set, limited.limits.length ? byHand(context, limited.limits, refresh) : empty("None", "All is as configured."));
-    replace(held, "Delayed groups (a delay, a limit or a retry): ", link("groups", { state: "delayed" }, count(context.latest?.delayed ?? delayed.total), { "data-key": "delayed" }));
     const all = found.settings.groups;
     replace(rules, all.length ? table("Limits of groups", [
       { label: "Rule", kind: "name", cell: (row) => row.name },
@@ -51,7 +53,7 @@ export function limits(_params, context) {
       { label: "Weight", kind: "number", cell: (row) => count(row.weight) },
     ], [{ name: null, ...every }, ...Object.entries(named).map(([name, own]) => ({ name, ...every, ...said(own) }))]));
   }
-  return { element, every: 5000, refresh };
+  return { element, every: 5000, refresh, onOverview };
 }
 
 const said = (own) => Object.fromEntries(Object.entries(own).filter(([, value]) => value !== null));
