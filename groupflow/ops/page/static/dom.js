@@ -121,6 +121,13 @@ export function table(caption, columns, rows, options = {}) {
   ));
 }
 
+// Rows in the order of their keys; as they are without one.
+export function sorted(rows, key, down) {
+  if (!key) return rows;
+  const sign = down ? -1 : 1;
+  return [...rows].sort((a, b) => (key(a) < key(b) ? -sign : key(a) > key(b) ? sign : 0));
+}
+
 // Rows that a person chooses in a table, by their keys; `changed` hears of it. While some are chosen, a list stands still.
 export function choosing(keyOf, changed) {
   const chosen = new Map();

@@ -1,7 +1,7 @@
 // Groups of a state, page by page, with a filter that looks at so many and says how many.
 
 import { get } from "../api.js";
-import { badge, empty, h, link, replace, short, table, address } from "../dom.js";
+import { address, badge, empty, h, link, replace, short, sorted, table } from "../dom.js";
 import { ago, ahead, count } from "../format.js";
 import { pause, resume } from "./actions.js";
 
@@ -76,13 +76,6 @@ export function groups(params, context) {
     ].filter(Boolean);
   }
 
-  function sorted(rows) {
-    const key = KEYS[sorting.by];
-    if (!key) return rows;
-    const sign = sorting.down ? -1 : 1;
-    return [...rows].sort((a, b) => (key(a) < key(b) ? -sign : key(a) > key(b) ? sign : 0));
-  }
-
   let paused = new Set();
   let seeks = -Infinity;
   let drained = null;
@@ -114,7 +107,7 @@ export function groups(params, context) {
     const none = filtered
       ? empty("No group found", page.next ? "There are more to search." : "No group in this state matches.")
       : empty(state === "all" ? "No group has a task" : `No group is ${state}`, state === "ready" ? "Every group with tasks runs, or is delayed, parked or paused." : "");
-    replace(list, page.groups.length ? table(`${STATES[state]} groups`, columns(), sorted(page.groups), { sorting, onsort }) : none);
+    replace(list, page.groups.length ? table(`${STATES[state]} groups`, columns(), sorted(page.groups, KEYS[sorting.by], sorting.down), { sorting, onsort }) : none);
     replace(foot,
       h("span", {}, words(page, filtered)),
       h("span", { class: "push" }),

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { bars } from "../chart.js";
-import { empty, h, link, replace, table } from "../dom.js";
+import { empty, h, link, replace, sorted, table } from "../dom.js";
 import { about, count, duration, rate, time } from "../format.js";
 
 const OTHER = "other"; // all types that are not counted by name
@@ -50,13 +50,6 @@ export function types(params, context) {
   ];
   const onsort = (name) => context.go("types", { hours, sort: name, down: sorting.by === name && sorting.down ? "" : "1" });
 
-  function sorted(rows) {
-    const key = KEYS[sorting.by];
-    if (!key) return rows;
-    const sign = sorting.down ? -1 : 1;
-    return [...rows].sort((a, b) => (key(a) < key(b) ? -sign : key(a) > key(b) ? sign : 0));
-  }
-
   async function refresh() {
     const found = await get("types", { hours });
     const share = found.utilisation;
@@ -74,7 +67,7 @@ export function types(params, context) {
       { label: "Durations", kind: "bars", cell: (row) => row.histogram.length > 0 && durations(row, between) },
       { name: "p50", label: "p50", kind: "number", sort: true, cell: (row) => about(row.duration_p50) },
       { name: "p95", label: "p95", kind: "number", sort: true, cell: (row) => about(row.duration_p95) },
-    ], sorted(found.types), { sorting, onsort }) : empty("No attempt has ended", "in this time"));
+    ], sorted(found.types, KEYS[sorting.by], sorting.down), { sorting, onsort }) : empty("No attempt has ended", "in this time"));
   }
   return { element, every: 5000, refresh };
 }
