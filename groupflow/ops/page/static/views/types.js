@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { bars } from "../chart.js";
-import { empty, h, link, replace, sorted, table } from "../dom.js";
+import { empty, h, link, meter, replace, sorted, table } from "../dom.js";
 import { about, count, duration, rate, time } from "../format.js";
 
 const OTHER = "other"; // all types that are not counted by name
@@ -53,9 +53,7 @@ export function types(params, context) {
   async function refresh() {
     const found = await get("types", { hours });
     const share = found.utilisation;
-    const bar = h("span", {});
-    bar.style.width = `${Math.round((share ?? 0) * 100)}%`;
-    replace(busy, share === null ? "No daemon has told how busy its workers are." : `Workers were busy ${(share * 100).toFixed(share < 0.1 ? 1 : 0)} % of the last ${duration(found.hours * 3600)}.`, share !== null && h("div", { class: "meter", "aria-hidden": "true" }, bar));
+    replace(busy, share === null ? "No daemon has told how busy its workers are." : `Workers were busy ${(share * 100).toFixed(share < 0.1 ? 1 : 0)} % of the last ${duration(found.hours * 3600)}.`, share !== null && meter(share));
     const between = bounds(found.types);
     replace(list, found.types.length ? table("Types", [
       { name: "type", label: "Type", kind: "name", sort: true, cell: (row) => (row.type === OTHER ? h("span", { class: "muted", title: "types without a handler, and those beyond the first 50" }, OTHER) : link("type", { name: row.type, hours }, row.type, { "data-key": row.type })) },
