@@ -45,7 +45,7 @@ export function operators(params) {
   ];
   const show = whenChanged((found) => {
     replace(list, found.length ? table("Actions", [
-      { label: "When", kind: "tight", cell: (row) => h("span", { title: moment(row.at) }, isToday(row.at) ? time(row.at) : moment(row.at)) },
+      { label: "When", kind: "tight", cell: (row) => h("span", { title: moment(row.at) }, time(row.at)) },
       { label: "Who", kind: "name", cell: (row) => h("span", {}, row.by, row.token && row.token !== row.by && h("span", { class: "muted" }, ` by the token ${row.token}`)) },
       { label: "Did", kind: "tight", cell: (row) => DID[row.what] ?? row.what },
       { label: "To what", kind: "name", cell: parts },
@@ -56,5 +56,3 @@ export function operators(params) {
   const refresh = async () => show(await get("actions", { limit }));
   return { element, every: 5000, refresh };
 }
-
-const isToday = (at) => new Date(at * 1000).toDateString() === new Date().toDateString();
