@@ -4,7 +4,7 @@ import { h, link, table } from "../dom.js";
 import { ahead, moment } from "../format.js";
 import { endLimit, limit } from "./actions.js";
 
-export const targetOf = (row) => ({ [row.kind]: row.name });
+const targetOf = (row) => ({ [row.kind]: row.name });
 
 // Where a group, a tenant or a type is shown.
 const shown = (row) => (row.kind === "type" && row.name.endsWith("*") ? row.name : link(row.kind, { [row.kind === "group" ? "key" : "name"]: row.name }, row.name, { "data-key": `${row.kind} ${row.name}` }));

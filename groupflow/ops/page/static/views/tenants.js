@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { badge, empty, h, link, replace, table } from "../dom.js";
-import { ago, ahead, count, moment, time } from "../format.js";
+import { ago, count, moment, time } from "../format.js";
 import { limit } from "./actions.js";
 import { byHand } from "./by_hand.js";
 
