@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { chart } from "../chart.js";
 import { address, badge, card, empty, h, link, replace, table, whenChanged } from "../dom.js";
 import { ago, count, duration, now, rate, time } from "../format.js";
+import { resume } from "./actions.js";
 import { words } from "./by_hand.js";
 
 const LATE = 0.6; // of the lease: a heartbeat's age from which it is pointed out
@@ -55,7 +56,7 @@ export function overview(params, context) {
 
   const showNotices = whenChanged((pause, alive, waits, standing, heldBack, limited, said, untold, unpulled) => {
     const found = [];
-    if (pause) found.push(h("div", { class: "notice" }, h("span", {}, `${pause.by} paused everything at ${time(pause.since)}: no task is started.`), h("button", { type: "button", class: "push", onclick: () => resumeAll(context) }, "Resume everything")));
+    if (pause) found.push(h("div", { class: "notice" }, h("span", {}, `${pause.by} paused everything at ${time(pause.since)}: no task is started.`), h("button", { type: "button", class: "push", onclick: () => resume(context, null) }, "Resume everything")));
     if (!alive) found.push(h("div", { class: "notice bad" }, waits ? `No daemon is running, and ${count(waits)} tasks wait.` : "No daemon is running."));
     for (const one of standing) found.push(h("div", { class: "notice bad" }, `Intake of ${one.daemon} is paused since ${time(one.since)}: ${one.paused}.`));
     if (limited) found.push(h("div", { class: "notice" }, h("span", {}, `${count(limited)} ${limited === 1 ? "limit is" : "limits are"} set by hand: ${said.join("; ")}.`), link("limits", {}, "Limits", { class: "push", "data-key": "limits" })));
@@ -134,9 +135,4 @@ function forPools(pools) {
 
 function what({ plain, groups }) {
   return [plain && `${count(plain)} plain`, groups && `groups ${count(groups)}`].filter(Boolean).join(", ");
-}
-
-async function resumeAll(context) {
-  const { resume } = await import("./actions.js");
-  await resume(context, null);
 }
