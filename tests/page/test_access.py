@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from structlog.testing import capture_logs
 
 from groupflow.core.errors import ConfigError
-from groupflow.ops.page import access, throttle
+from groupflow.ops.page import access, site, throttle
 from groupflow.ops.page.access import Tokens
 from groupflow.ops.page.throttle import DELAY, DELAYED, LINES, REMEMBERED, WrongTokens
 from groupflow.settings.model import Http
@@ -141,6 +141,16 @@ def test_files_are_kept_under_their_digest(world: World) -> None:
     assert "immutable" in answer.headers["cache-control"]
     for path in ("main.js", "../site.py", "%2e%2e/site.py", "..%2fsite.py"):
         assert world.http.get(f"/static/{path}").status_code == 404
+
+
+def test_a_browser_asks_for_all_modules_at_once(world: World) -> None:
+    """Those that the page runs itself are named there anyway."""
+    folder = Path(site.__file__).parent / "static"
+    modules = {str(each.relative_to(folder)) for each in folder.rglob("*.js")}
+    link = r'rel="modulepreload" href="/static/[0-9a-f]{16}/(.*)"'
+    named = re.findall(link, world.http.get("/").text)
+    assert {*named, "main.js", "theme.js"} == modules
+    assert len(named) == len(modules) - 2
 
 
 def test_where_looking_needs_the_token() -> None:

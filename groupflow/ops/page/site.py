@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import math
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
 from importlib import resources
 from typing import Protocol, cast
@@ -50,6 +50,7 @@ _TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
+_SCRIPTS = ("main.js", "theme.js")  # that `index.html` itself runs
 _DETAILS: dict[int, str] = {
     HTTPStatus.NOT_FOUND: "There is no such address here; /api/openapi.json lists what is.",
     HTTPStatus.METHOD_NOT_ALLOWED: "Not by this method; /api/openapi.json says by which.",
@@ -144,12 +145,14 @@ def _file_routes() -> list[Route]:
 
     Their addresses have a digest of them all, so a browser keeps them for good, and a new version
     of groupflow has new addresses. The modules import each other by relative names, so only the
-    addresses in `index.html` are rewritten.
+    addresses in `index.html` are rewritten; there each module is named, so that a browser asks for
+    all of them at once.
     """
     contents = _contents()
     digest = hashlib.sha256(b"".join(contents[name] for name in sorted(contents))).hexdigest()[:16]
     here = f"/static/{digest}/"
-    start = contents.pop("index.html").replace(b"/static/", here.encode())
+    start = contents.pop("index.html").replace(b"  </head>", _links(contents) + b"  </head>")
+    start = start.replace(b"/static/", here.encode())
     files = {here + name: (content, _FOR_GOOD) for name, content in contents.items()}
     files["/"] = start, "no-cache"
 
@@ -160,6 +163,12 @@ def _file_routes() -> list[Route]:
         return Response(content, headers={"content-type": kind, "cache-control": cache})
 
     return [Route(path, serve, methods=["GET"]) for path in files]
+
+
+def _links(names: Iterable[str]) -> bytes:
+    modules = sorted(name for name in names if name.endswith(".js") and name not in _SCRIPTS)
+    link = '    <link rel="modulepreload" href="/static/{}">\n'
+    return "".join(map(link.format, modules)).encode()
 
 
 def _contents() -> dict[str, bytes]:
