@@ -142,15 +142,17 @@ class Worker:
             await self._pool.close()
 
     async def _pull(self) -> None:
-        """Ask for tasks whenever there is room for some."""
-        backoff = Backoff()
+        """Ask for tasks whenever there is room for some.
+
+        One that has ended takes room until it is settled: more than can run would be held else.
+        """
+        backoff, limit = Backoff(), min(_MOST, self._concurrency)
         while True:
             holding = len(self._running) + len(self._said)
-            if len(self._running) >= self._concurrency or holding >= _MOST:
+            if holding >= limit:
                 self._free.clear()
                 await self._free.wait()
                 continue
-            limit = min(_MOST, self._concurrency + len(self._said))
             try:
                 answer = await self._pool.claim(limit, WAIT * self._is_connected, holding)
             except httpx.HTTPError:

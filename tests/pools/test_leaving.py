@@ -26,7 +26,7 @@ from tests.pools import shop as shops
 from tests.pools.shop import Shop
 from tests.running import run
 from tests.store.actors import pooled
-from tests.turns import turns, turns_until
+from tests.turns import turns
 
 
 def test_an_answer_that_is_none_is_told() -> None:
@@ -245,74 +245,6 @@ async def test_processes_that_differ_about_the_lease_are_asked_seldom(monkeypatc
     server.may_settle.set()
     await worker.run()
     assert server.asked.count("/renewal") <= 1
-
-
-async def test_who_holds_all_that_it_may_asks_once_something_is_settled(monkeypatch: Any) -> None:
-    """It asked without a pause: an answer with nothing new in it comes at once then."""
-    asked, told, may_settle = list[str](), dict.fromkeys(PULLED, 1), asyncio.Event()
-    tasks = [{**told, "id": str(n), "context": {}, "body": {}} for n in range(500)]
-
-    async def request(method: str, path: str, **_: Any) -> httpx.Response:
-        asked.append(path)
-        await asyncio.sleep(0)
-        answer: Any = {"tasks": tasks, "lease": 600.0, "fences": [1]}
-        if path == "/settlements":
-            await may_settle.wait()
-            answer = [{"verdict": "accepted"}]
-        return httpx.Response(200, json=answer, request=httpx.Request(method, "http://x/"))
-
-    async def handle(task: Task) -> None:
-        if task.id != "0":
-            await asyncio.Event().wait()
-
-    worker = Worker("http://127.0.0.1:1", "couriers", handle, concurrency=500)
-    monkeypatch.setattr(worker._pool.http, "request", request)
-    working = asyncio.create_task(worker.run())
-    await turns_until(lambda: "/settlements" in asked)
-    await turns(20)
-    assert asked.count("/claims") == 1
-    may_settle.set()
-    await turns_until(lambda: asked.count("/claims") > 1)
-    working.cancel()
-    await asyncio.wait([working])
-
-
-async def test_no_more_run_at_once_than_may(monkeypatch: Any) -> None:
-    """What its call makes room for is settled meanwhile: one of two that come waits its turn."""
-    told, asked, settled = dict.fromkeys(PULLED, 1), list[str](), asyncio.Event()
-    ran, most, running = list[str](), 0, 0
-
-    async def request(method: str, path: str, *, content: Any, **_: Any) -> httpx.Response:
-        asked.append(path)
-        await asyncio.sleep(0)
-        if path == "/claims" and len(ran) == 1:
-            await settled.wait()
-        if path == "/settlements":
-            if asked.count("/claims") == 1:
-                await turns_until(lambda: asked.count("/claims") == 2)
-            settled.set()
-        given = "bc" if ran else "a"
-        tasks = [{**told, "id": id_, "context": {}, "body": {}} for id_ in given]
-        answer: Any = {"tasks": tasks, "lease": 600.0, "fences": [1]}
-        if path == "/settlements":
-            answer = [{"verdict": "accepted"} for _ in orjson.loads(content)]
-        return httpx.Response(200, json=answer, request=httpx.Request(method, "http://x/"))
-
-    async def handle(task: Task) -> None:
-        nonlocal most, running
-        running += 1
-        most = max(most, running)
-        ran.append(task.id)
-        await turns(20)
-        running -= 1
-        if len(ran) == 3:
-            worker.stop()
-
-    worker = Worker("http://127.0.0.1:1", "couriers", handle)
-    monkeypatch.setattr(worker._pool.http, "request", request)
-    async with asyncio.timeout(deadline()):
-        await worker.run()
-    assert (ran, most) == (["a", "b", "c"], 1)
 
 
 UNTELLABLE = [{1}, Decimal(1), "\udce9", 10**400, "x" * MOST_BYTES]

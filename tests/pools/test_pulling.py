@@ -1,0 +1,113 @@
+"""A worker: what it can be made of, how many tasks it asks for, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import orjson
+
+from groupflow.core.task import PULLED, Task
+from groupflow.remote import Worker
+from tests.deadlines import deadline
+from tests.turns import turns, turns_until
+
+
+async def test_who_holds_all_that_it_may_asks_once_something_is_settled(monkeypatch: Any) -> None:
+    """It asked without a pause: an answer with nothing new in it comes at once then."""
+    asked, told, may_settle = list[str](), dict.fromkeys(PULLED, 1), asyncio.Event()
+    tasks = [{**told, "id": str(n), "context": {}, "body": {}} for n in range(500)]
+
+    async def request(method: str, path: str, **_: Any) -> httpx.Response:
+        asked.append(path)
+        await asyncio.sleep(0)
+        answer: Any = {"tasks": tasks, "lease": 600.0, "fences": [1]}
+        if path == "/settlements":
+            await may_settle.wait()
+            answer = [{"verdict": "accepted"}]
+        return httpx.Response(200, json=answer, request=httpx.Request(method, "http://x/"))
+
+    async def handle(task: Task) -> None:
+        if task.id != "0":
+            await asyncio.Event().wait()
+
+    worker = Worker("http://127.0.0.1:1", "couriers", handle, concurrency=500)
+    monkeypatch.setattr(worker._pool.http, "request", request)
+    working = asyncio.create_task(worker.run())
+    await turns_until(lambda: "/settlements" in asked)
+    await turns(20)
+    assert asked.count("/claims") == 1
+    may_settle.set()
+    await turns_until(lambda: asked.count("/claims") > 1)
+    working.cancel()
+    await asyncio.wait([working])
+
+
+async def test_no_more_run_at_once_than_may(monkeypatch: Any) -> None:
+    """As where one of those that run was lost: of two that come one waits its turn."""
+    told = dict.fromkeys(PULLED, 1)
+    ran, most, running = list[str](), 0, 0
+
+    async def request(method: str, path: str, *, content: Any, **_: Any) -> httpx.Response:
+        await asyncio.sleep(0)
+        given = "bc" if ran else "a"
+        tasks = [{**told, "id": id_, "context": {}, "body": {}} for id_ in given]
+        answer: Any = {"tasks": tasks, "lease": 600.0, "fences": [1]}
+        if path == "/settlements":
+            answer = [{"verdict": "accepted"} for _ in orjson.loads(content)]
+        return httpx.Response(200, json=answer, request=httpx.Request(method, "http://x/"))
+
+    async def handle(task: Task) -> None:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        ran.append(task.id)
+        await turns(20)
+        running -= 1
+        if len(ran) == 3:
+            worker.stop()
+
+    worker = Worker("http://127.0.0.1:1", "couriers", handle)
+    monkeypatch.setattr(worker._pool.http, "request", request)
+    async with asyncio.timeout(deadline()):
+        await worker.run()
+    assert (ran, most) == (["a", "b", "c"], 1)
+
+
+async def test_no_more_is_held_than_can_run(monkeypatch: Any) -> None:
+    """A task that has ended made room for two once it was settled: the second waited for long."""
+    told, waiting = dict.fromkeys(PULLED, 1), ["c", "b", "a"]
+    held, most, settled, ran = list[str](), 0, asyncio.Event(), list[str]()
+
+    async def request(method: str, path: str, *, content: Any, **_: Any) -> httpx.Response:
+        nonlocal most
+        await asyncio.sleep(0)
+        wanted = orjson.loads(content or b"{}")
+        answer: Any = {"lease": 600.0, "fences": [1]}
+        if path == "/claims":
+            if ran:  # it waits on the server, which looks again when there may be something
+                await settled.wait()
+            while waiting and len(held) < wanted["limit"]:
+                held.append(waiting.pop())
+            most = max(most, len(held))
+            tasks = [{**told, "id": id_, "context": {}, "body": {}} for id_ in held]
+            answer["tasks"] = tasks
+        elif path == "/settlements":
+            await turns(20)  # enough for a call that doesn't wait for it
+            for each in wanted:
+                held.remove(each["id"])
+            settled.set()
+            answer = [{"verdict": "accepted"} for _ in wanted]
+        return httpx.Response(200, json=answer, request=httpx.Request(method, "http://x/"))
+
+    async def handle(task: Task) -> None:
+        ran.append(task.id)
+        if len(ran) == 3:
+            worker.stop()
+
+    worker = Worker("http://127.0.0.1:1", "couriers", handle)
+    monkeypatch.setattr(worker._pool.http, "request", request)
+    async with asyncio.timeout(deadline()):
+        await worker.run()
+    assert (ran, most) == (["a", "b", "c"], 1)
