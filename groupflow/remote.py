@@ -19,8 +19,10 @@ import signal
 import socket
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from inspect import isawaitable
 from math import inf
 from time import monotonic
 from typing import Any, TypeAlias
@@ -30,9 +32,10 @@ import httpx
 import structlog
 
 from groupflow.core.backoff import Backoff
-from groupflow.core.outcome import Dead, Done, Outcome, Retry, Untold
+from groupflow.core.outcome import Dead, Done, Outcome, Retry, Untold, is_async
 from groupflow.core.task import Task, take_progress
 from groupflow.flow.handling import Failed, checked, failed, was_cancelled
+from groupflow.flow.threads import run_in_thread
 from groupflow.pools.remote_pool import (
     MOST_BYTES,
     OF_WHAT_WAS_SAID,
@@ -40,6 +43,7 @@ from groupflow.pools.remote_pool import (
     Mark,
     Refused,
     RemotePool,
+    is_url,
     settlement,
     task_of,
 )
@@ -48,7 +52,7 @@ __all__ = ["Refused", "Worker"]
 
 log = structlog.get_logger("groupflow.remote")
 
-Handle: TypeAlias = Callable[[Task], Awaitable[Outcome | None]]
+Handle: TypeAlias = Callable[[Task], Awaitable[Outcome | None] | Outcome | None]
 
 WAIT = 30.0  # seconds that a call for tasks may wait for some
 _RENEWALS = 4  # in a lease
@@ -77,17 +81,26 @@ class Worker:
         Args:
             url: where the server listens (`[http] listen`).
             pool: the pool's name.
-            handle: runs one attempt. What it returns is as for any handler; what it raises makes
-                the task wait for its next attempt, by the server's policy.
+            handle: runs one attempt, a plain function in a thread. What it returns is as for any
+                handler; what it raises makes the task wait for its next attempt, by the server's
+                policy.
             token: with the right to pull; to publish as well, where tasks have follow-up tasks.
             name: tells this worker from others of the pool; made of host and process by default.
             concurrency: tasks at once, 500 at most.
             drain: seconds that a stop waits for tasks that run.
+
+        Raises:
+            ValueError: the URL or the concurrency can't be used.
         """
+        if not is_url(url):
+            raise ValueError(f"Worker(url={url!r}): write http://HOST:PORT")
+        if not 1 <= concurrency <= _MOST:
+            raise ValueError(f"Worker(concurrency={concurrency!r}): from 1 to {_MOST}")
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
         self._told = {"url": url, "pool": pool, "concurrency": concurrency}
         self._is_connected = False  # the first call for tasks doesn't wait for some
         self._handle = handle
+        self._threads = None if is_async(handle) else ThreadPoolExecutor(concurrency, "tasks")
         self._concurrency = concurrency
         self._drain = drain
         self._pool = RemotePool(url, pool, self.name, token)
@@ -139,6 +152,8 @@ class Worker:
             for each in (*parts, pulling, stopping, *self._running.values()):
                 each.cancel()
             await asyncio.gather(*parts, pulling, *self._running.values(), return_exceptions=True)
+            if self._threads is not None:
+                self._threads.shutdown(wait=False)
             await self._pool.close()
 
     async def _pull(self) -> None:
@@ -146,15 +161,17 @@ class Worker:
 
         One that has ended takes room until it is settled: more than can run would be held else.
         """
-        backoff, limit = Backoff(), min(_MOST, self._concurrency)
+        backoff = Backoff()
         while True:
             holding = len(self._running) + len(self._said)
-            if holding >= limit:
+            if holding >= self._concurrency:
                 self._free.clear()
                 await self._free.wait()
                 continue
             try:
-                answer = await self._pool.claim(limit, WAIT * self._is_connected, holding)
+                answer = await self._pool.claim(
+                    self._concurrency, WAIT * self._is_connected, holding
+                )
             except httpx.HTTPError:
                 await asyncio.sleep(backoff.next())
                 continue
@@ -194,7 +211,7 @@ class Worker:
     async def _run(self, mark: Mark, task: Task) -> None:
         self._tasks[mark] = task  # from here on its cancellation is met below
         try:
-            outcome = checked(await self._handle(task))
+            outcome = checked(await self._call(task))
         except BaseException as error:
             is_cancelled = isinstance(error, asyncio.CancelledError) and was_cancelled()
             if is_cancelled and not task.cancelled:
@@ -211,6 +228,13 @@ class Worker:
             log.warning("remote.failed", task=task.id, fence=task.fence, error=reason)
             outcome = Dead(reason) if outcome.is_final else Retry(reason=reason)
         self._end(mark, outcome)
+
+    async def _call(self, task: Task) -> Any:
+        if self._threads is None:
+            answer: Any = self._handle(task)
+        else:
+            answer = await run_in_thread(self._threads, task, self._handle, task)
+        return await answer if isawaitable(answer) else answer  # a lambda may give a coroutine
 
     def _end(self, mark: Mark, outcome: Outcome) -> None:
         """Have an outcome told to the server."""

@@ -56,9 +56,11 @@ class AddressOptions:
         Raises:
             ConfigError: a file can't be used.
         """
+        from groupflow.pools.remote_pool import is_url
+
         token = _token(self.token_file)
         if self.url:
-            if not _is_url(self.url):
+            if not is_url(self.url):
                 raise typer.BadParameter(f"--url {self.url!r}: write http://HOST:PORT.")
             return self.url, token
         http = call.settings.http
@@ -142,16 +144,6 @@ def sync(
     except (ValueError, TypeError):
         raise GroupflowError(f"{url} is no groupflow: {answer.text[:80]!a}") from None
     return Answer(counts, [", ".join(f"{number} {word}" for word, number in counts.items())])
-
-
-def _is_url(url: str) -> bool:
-    import httpx
-
-    try:
-        found = httpx.URL(url)
-    except httpx.InvalidURL:
-        return False
-    return found.scheme in {"http", "https"} and bool(found.host) and (found.port or 0) < 2**16
 
 
 def _token(token_file: Path | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
-from groupflow.core.outcome import Outcome
+from groupflow.core.outcome import Outcome, is_async
 from groupflow.core.policy import MOST_TOGETHER, RetryOverride
 
 Answer: TypeAlias = Outcome | Sequence[Outcome | None] | None  # the second of batch handlers alone
@@ -322,9 +322,3 @@ def _check_callable(what: str, function: Callable[..., Any], given: tuple[str, .
         raise ValueError(
             f"{name}{takes}, {what}, is called with ({', '.join(given)}): {error}"
         ) from None
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await."""
-    call = getattr(function, "__call__", None)  # noqa: B004  an instance with async __call__
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
@@ -120,6 +121,12 @@ class Halt(Dead):
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 Outcome: TypeAlias = Done | Retry | Advance | Dead
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await."""
+    call = getattr(function, "__call__", None)  # noqa: B004  an instance with async __call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def wrong_stage(stage: object) -> str:

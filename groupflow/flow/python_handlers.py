@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
@@ -17,8 +17,7 @@ from groupflow.core.outcome import Dead, Done, Outcome
 from groupflow.core.task import Task
 from groupflow.flow.batches import Together, outcomes_of, until_one_is_not_done
 from groupflow.flow.handling import Failed, Runner, checked, failed, was_cancelled
-
-log = structlog.get_logger("groupflow.handling")
+from groupflow.flow.threads import run_in_thread
 
 # Where structlog's `merge_contextvars` finds what to add to each line. Set one by one, they cost a
 # third of what its `bind_contextvars` does.
@@ -122,34 +121,7 @@ class PythonRunner:
         handler = self._handler
         if handler.is_async:
             return await handler.function(*arguments)  # type: ignore[misc]
-        thread = self._in_thread(arguments)
-        while True:
-            try:
-                return await asyncio.shield(thread)
-            except asyncio.CancelledError:
-                if thread.done():
-                    return thread.result()  # it ended before the cancellation came
-                # The task must not run a second time beside the thread, so it stays claimed until
-                # the thread ends.
-                facts = {"task": task.id, "type": task.type}
-                # Our own line, without what is bound for the handler's.
-                contextvars.Context().run(log.warning, "handler.unstoppable", **facts)
-
-    def _in_thread(self, arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
-        """Call the function in a thread.
-
-        Raises:
-            RuntimeError: no thread can be started, and the function won't be called.
-        """
-        done: Future[Any] = Future()
-        call = partial(contextvars.copy_context().run, self._handler.function, *arguments)
-        try:
-            self._threads.submit(_settle, done, call)
-        except RuntimeError:
-            # The call may be in the executor's queue all the same, for the next free thread.
-            if done.cancel():
-                raise
-        return asyncio.wrap_future(done)
+        return await run_in_thread(self._threads, task, handler.function, *arguments)
 
 
 class PythonBatchRunner(Together, PythonRunner):
@@ -213,19 +185,6 @@ def _bind(task: Task) -> None:
     _TASK.set(task.id)
     _GROUP.set(task.group)
     _ATTEMPT.set(task.attempt)
-
-
-def _settle(done: Future[Any], call: Callable[[], Any]) -> None:
-    """Call a function for a future, unless the future was cancelled before."""
-    if not done.set_running_or_notify_cancel():
-        return
-    try:
-        done.set_result(call())
-    except StopIteration as error:  # asyncio's futures can't carry it
-        raised = RuntimeError(f"the handler raised StopIteration: {error}")
-        done.set_exception(raised.with_traceback(error.__traceback__))
-    except BaseException as error:  # noqa: BLE001  the attempt fails, not the thread
-        done.set_exception(error)
 
 
 def _what_does_not_fit(error: ValidationError) -> str:

@@ -44,6 +44,15 @@ class Refused(GroupflowError):
         self.status = status  # of HTTP
 
 
+def is_url(url: str) -> bool:
+    """Whether a server may be called there."""
+    try:
+        found = httpx.URL(url)
+    except httpx.InvalidURL:
+        return False
+    return found.scheme in {"http", "https"} and bool(found.host) and (found.port or 0) < 2**16
+
+
 class RemotePool:
     """A pool as one of its workers reaches it; any call may raise `Refused` or an `HTTPError`."""
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import httpx
 import orjson
+import pytest
 
+from groupflow.core.outcome import Outcome, Retry
 from groupflow.core.task import PULLED, Task
 from groupflow.remote import Worker
 from tests.deadlines import deadline
@@ -111,3 +114,40 @@ async def test_no_more_is_held_than_can_run(monkeypatch: Any) -> None:
     async with asyncio.timeout(deadline()):
         await worker.run()
     assert (ran, most) == (["a", "b", "c"], 1)
+
+
+async def _returns(_task: Task) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"url": "127.0.0.1:9464"}, r"url='127.0.0.1:9464'\): write http://HOST:PORT"),
+        ({"url": "http://"}, "write http://HOST:PORT"),
+        ({"concurrency": 0}, r"concurrency=0\): from 1 to 500"),
+        ({"concurrency": 501}, "from 1 to 500"),
+    ],
+)
+def test_what_can_not_be_is_said_at_once(facts: dict[str, Any], words: str) -> None:
+    """It asked nothing for ever, or a server that can't be, without a word or with many."""
+    with pytest.raises(ValueError, match=words):
+        Worker(**{"url": "http://127.0.0.1:1", "pool": "couriers", "handle": _returns, **facts})
+
+
+async def test_a_plain_function_runs_in_a_thread() -> None:
+    """Its work was done, and the attempt had failed: it was done again. A lambda may be either."""
+    seen = list[int]()
+
+    def deliver(task: Task) -> Outcome | None:
+        seen.append(threading.get_ident())
+        return Retry(after=7.0) if task.id == "b" else None
+
+    told = []
+    for handle in (deliver, lambda _: asyncio.sleep(0, Retry(after=8.0))):
+        worker = Worker("http://127.0.0.1:1", "couriers", handle)
+        for id_ in "ab":
+            await worker._run((1, id_), Task(id_, "t"))
+        said = [orjson.loads(each) for each in worker._said.values()]
+        told += [(each["outcome"], each.get("after")) for each in said]
+    assert told == [("done", None), ("retry", 7.0), ("retry", 8.0), ("retry", 8.0)]
+    assert threading.get_ident() not in seen
