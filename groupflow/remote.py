@@ -130,28 +130,33 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop` is called; then let running tasks end, and give the rest back.
 
+        Cancelled or refused, it gives back at once what runs, and settles what has ended.
+
         Raises:
             Refused: a token, a pool or a name is wrong.
         """
-        _, saying = parts = [asyncio.create_task(each()) for each in (self._renew, self._say)]
-        pulling = asyncio.create_task(self._pull())
+        whole = (self._renew, self._say, self._pull)
+        _, saying, pulling = parts = [asyncio.create_task(each()) for each in whole]
         stopping: asyncio.Task[Any] = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait({*parts, pulling, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            for each in (*parts, pulling):
+            await asyncio.wait({*parts, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for each in parts:
                 if each.done():
                     each.result()
             pulling.cancel()
             await asyncio.gather(pulling, return_exceptions=True)  # before this worker leaves
             if self._running:
                 await asyncio.wait([*self._running.values()], timeout=self._drain)
-            saying.cancel()  # two can't settle the same tasks: the rest is said as it leaves
-            await asyncio.gather(saying, return_exceptions=True)
-            await self._leave()
+        except BaseException:
+            with suppress(Refused):
+                await self._leave(saying, pulling)
+            raise
+        else:
+            await self._leave(saying, pulling)
         finally:
-            for each in (*parts, pulling, stopping, *self._running.values()):
+            for each in (*parts, stopping, *self._running.values()):
                 each.cancel()
-            await asyncio.gather(*parts, pulling, *self._running.values(), return_exceptions=True)
+            await asyncio.gather(*parts, *self._running.values(), return_exceptions=True)
             if self._threads is not None:
                 self._threads.shutdown(wait=False)
             await self._pool.close()
@@ -334,12 +339,16 @@ class Worker:
                     lost.add(mark)
                     running.cancel()
 
-    async def _leave(self) -> None:
+    async def _leave(self, *parts: asyncio.Task[None]) -> None:
         """Cancel what runs, wait until all is settled, and give back unfinished tasks."""
-        for running in self._running.values():
-            running.cancel()
-        if self._running:  # what goes back before its handler has ended would run a second time
-            await asyncio.wait([*self._running.values()])
-        await self._say_all(monotonic() + TIMEOUT)
-        with suppress(httpx.HTTPError):
-            await self._pool.leave()
+        # Two can't settle the same tasks, and what goes back before its handler has ended would
+        # run a second time.
+        ending = (*parts, *self._running.values())
+        for each in ending:
+            each.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        try:
+            await self._say_all(monotonic() + TIMEOUT)
+        finally:
+            with suppress(httpx.HTTPError):
+                await self._pool.leave()

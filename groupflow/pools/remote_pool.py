@@ -31,6 +31,7 @@ Mark: TypeAlias = tuple[int, str]  # fence and id: two partitions may give the s
 TIMEOUT = 10.0  # seconds for a call and for a connection, beside what a call for tasks may wait
 MOST_BYTES = 8 * 1024 * 1024  # of settlements in a call; the server takes twice as many
 _REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # a second try won't help
+_OF_PROXIES = frozenset({404, 405})  # these too, while no server is behind them
 OF_WHAT_WAS_SAID = frozenset({400, 403, 413, 422})  # the worker itself may be all right
 _FIGURES = ("done", "total", "unit")  # of a task's progress
 _MOST_WORDS = 2000  # characters of a reason
@@ -113,7 +114,7 @@ class RemotePool:
         try:
             how: Any = {"content": body, "headers": headers, "timeout": TIMEOUT + wait}
             answer = await self.http.request(method, path, **how)
-            if answer.status_code not in _REFUSED:
+            if not (is_refused := _is_refused(answer)):
                 answer.raise_for_status()
         except httpx.HTTPError as error:
             if (news := self._outage.failed()) is not None:
@@ -121,10 +122,18 @@ class RemotePool:
             raise
         if (seconds := self._outage.answered()) is not None:
             log.info("remote.answered_again", away_for=seconds)
-        if answer.status_code in _REFUSED:
+        if is_refused:
             where = f"groupflow at {answer.request.url} refuses this worker: "
             raise Refused(where + detail_of(answer.text), answer.status_code)
         return answer
+
+
+def _is_refused(answer: httpx.Response) -> bool:
+    """Whether groupflow refuses a call; a proxy's own error page passes."""
+    if answer.status_code in _OF_PROXIES:
+        kind: str = answer.headers.get("content-type", "")
+        return kind.startswith("application/problem+json")
+    return answer.status_code in _REFUSED
 
 
 def _checked(answer: httpx.Response, has: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from tests.pools import shop as shops
 from tests.pools.shop import Shop
 from tests.running import run
 from tests.store.actors import pooled
-from tests.turns import turns
+from tests.turns import turns, turns_until
 
 
 def test_an_answer_that_is_none_is_told() -> None:
@@ -211,7 +211,7 @@ STRANGE: dict[str, list[Any]] = {
 async def test_an_answer_of_another_shape_is_no_groupflow_s(
     monkeypatch: Any, strange: dict[str, Any]
 ) -> None:
-    """A worker that asks another service says so."""
+    """A worker that asks another service says so, and keeps nothing."""
     server = Server(**strange)
     server.may_settle.set()
 
@@ -224,6 +224,43 @@ async def test_an_answer_of_another_shape_is_no_groupflow_s(
     with pytest.raises(Refused, match="is no groupflow"):
         async with asyncio.timeout(deadline()):
             await worker.run()
+    assert server.asked[-1] == "DELETE"
+
+
+async def test_a_cancelled_worker_leaves(monkeypatch: Any) -> None:
+    """What had ended ran again, and what it held counted as crashed, a lease later."""
+    server = Server()
+    worker = Worker("http://127.0.0.1:1", "couriers", lambda _: asyncio.sleep(0))
+    monkeypatch.setattr(worker._pool.http, "request", server.request)
+    working = asyncio.create_task(worker.run())
+    await turns_until(lambda: server.settling)
+    working.cancel()
+    server.may_settle.set()
+    await asyncio.wait([working])
+    assert working.cancelled()
+    assert server.asked[-2:] == ["/settlements", "DELETE"]
+    assert server.asked.count("/settlements") == 2
+
+
+@pytest.mark.parametrize("status", [404, 405])
+async def test_a_proxy_s_own_page_is_no_refusal(monkeypatch: Any, status: int) -> None:
+    """One that knows of no server behind it, during a deploy: all workers ended."""
+    pages = [
+        httpx.Response(status, html="<p>"),
+        httpx.Response(status, headers={"content-type": "application/problem+json"}),
+    ]
+
+    async def request(method: str, *_: Any, **__: Any) -> httpx.Response:
+        page = pages.pop(0) if pages else httpx.Response(200)
+        page.request = httpx.Request(method, "http://x/")
+        return page
+
+    worker = Worker("http://127.0.0.1:1", "couriers", lambda _: asyncio.sleep(0))
+    monkeypatch.setattr(worker._pool.http, "request", request)
+    with pytest.raises(Refused, match=f"refuses this worker.*{status}"):
+        async with asyncio.timeout(deadline()):
+            await worker.run()
+    assert pages == []
 
 
 async def test_processes_that_differ_about_the_lease_are_asked_seldom(monkeypatch: Any) -> None:
