@@ -313,7 +313,7 @@ class Worker:
 
     async def _renew(self) -> None:
         """Push the lease back while tasks run; cancel those that the worker has lost, once."""
-        lost = set[Mark]()
+        lost, backoff = set[Mark](), Backoff()
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._lease_told.wait(), self._lease / _RENEWALS)
@@ -326,9 +326,12 @@ class Worker:
                 if packed := take_progress(task):
                     self._progress[mark] = packed
             try:
-                answer = await self._pool.renew(self._progress)
+                answer = await self._pool.renew(self._progress, self._lease / _RENEWALS)
             except httpx.HTTPError:
+                await asyncio.sleep(backoff.next())
+                self._lease_told.set()  # the next try is due
                 continue
+            backoff.reset()
             self._progress = {}
             self._lease = answer["lease"]  # processes that answer in turn may differ about it
             self._cancel(answer.get("cancelled", ()))

@@ -73,21 +73,23 @@ class RemotePool:
             holding: how many are held.
         """
         wanted = orjson.dumps({"limit": limit, "wait": wait, "holding": holding})
-        answer = await self._call("POST", "/claims", wanted, wait)
+        answer = await self._call("POST", "/claims", wanted, TIMEOUT + wait)
         return _checked(answer, "tasks")
 
-    async def renew(self, said: Mapping[Mark, bytes]) -> dict[str, Any]:
+    async def renew(self, said: Mapping[Mark, bytes], within: float) -> dict[str, Any]:
         """Push the lease back: the `fences` held, `lease`, and what is to be `cancelled`.
 
         Args:
             said: how far tasks have got, as `take_progress` gives it.
+            within: seconds for the answer: a lease may be shorter than other calls may take.
         """
         progress = [
             {"fence": fence, "id": id_, **dict(zip(_FIGURES, orjson.loads(packed), strict=True))}
             for (fence, id_), packed in said.items()
         ]
         body = orjson.dumps({"progress": progress}) if progress else None
-        return _checked(await self._call("POST", "/renewal", body), "fences")
+        answer = await self._call("POST", "/renewal", body, min(TIMEOUT, within))
+        return _checked(answer, "fences")
 
     async def settle(self, settlements: Sequence[bytes]) -> list[bool]:
         """Settle tasks; returns whether each was accepted, in that order."""
@@ -108,11 +110,11 @@ class RemotePool:
         await self.http.aclose()
 
     async def _call(
-        self, method: str, path: str, body: bytes | None = None, wait: float = 0.0
+        self, method: str, path: str, body: bytes | None = None, timeout: float = TIMEOUT
     ) -> httpx.Response:
         headers = {"content-type": "application/json"} if body else {}
         try:
-            how: Any = {"content": body, "headers": headers, "timeout": TIMEOUT + wait}
+            how: Any = {"content": body, "headers": headers, "timeout": timeout}
             answer = await self.http.request(method, path, **how)
             if not (is_refused := _is_refused(answer)):
                 answer.raise_for_status()

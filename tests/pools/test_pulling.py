@@ -1,4 +1,4 @@
-"""A worker: what it can be made of, how many tasks it asks for, and when."""
+"""A worker: what it can be made of, when it asks for how many tasks, and its lease."""
 
 from __future__ import annotations
 
@@ -151,3 +151,31 @@ async def test_a_plain_function_runs_in_a_thread() -> None:
         told += [(each["outcome"], each.get("after")) for each in said]
     assert told == [("done", None), ("retry", 7.0), ("retry", 8.0), ("retry", 8.0)]
     assert threading.get_ident() not in seen
+
+
+async def test_one_renewal_without_an_answer_loses_no_lease(monkeypatch: Any) -> None:
+    """It took ten seconds whatever the lease, and the next came a quarter of a lease later."""
+    task = dict.fromkeys(PULLED, 1) | {"id": "a", "context": {}, "body": {}}
+    renewals, limits = list[float](), list[float]()
+
+    async def request(method: str, path: str, timeout: float, **_: Any) -> httpx.Response:
+        answer: Any = {"tasks": [task], "lease": 20.0, "fences": [1]}
+        if path == "/renewal":
+            renewals.append(asyncio.get_running_loop().time())
+            limits.append(timeout)
+            if len(renewals) == 1:
+                raise httpx.ReadTimeout("no answer")
+            worker.stop()
+        if path == "/settlements":
+            answer = [{"verdict": "accepted"}]
+        return httpx.Response(200, json=answer, request=httpx.Request(method, "http://x/"))
+
+    async def handle(_: Task) -> None:
+        await asyncio.Event().wait()
+
+    worker = Worker("http://127.0.0.1:1", "couriers", handle, drain=0.0)
+    monkeypatch.setattr(worker._pool.http, "request", request)
+    async with asyncio.timeout(deadline()):
+        await worker.run()
+    assert limits == [5.0, 5.0]
+    assert renewals[1] - renewals[0] < limits[0]
