@@ -266,7 +266,7 @@ class Publisher:
         )
         asked = uuid4().hex
         async with asyncio.timeout(timeout):
-            queue = await self._replies.queue()
+            queue = await self._replies.queue_within(self._timeout)
             reply = self._replies.expect(asked)
             try:
                 await self._publish_one(replace(message, reply_to=queue, correlation_id=asked))

@@ -20,6 +20,7 @@ from groupflow.broker.connection import (
     open_channel,
 )
 from groupflow.broker.terms import HANDSHAKE, closed
+from groupflow.core.backoff import Backoff
 from groupflow.core.errors import (
     BrokerUnavailable,
     GroupflowError,
@@ -56,7 +57,8 @@ class Replies:
         self._queue = ""
         self._connection: AbstractConnection | None = None
         self._channel: AbstractChannel | None = None
-        self._opening = asyncio.Lock()
+        self._opening, self._trying = asyncio.Lock(), asyncio.Lock()
+        self._trouble: BrokerUnavailable | None = None  # of the last try
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}  # by correlation id
         self._return: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -88,6 +90,23 @@ class Replies:
                 await self._end()  # of what has opened meanwhile
                 raise closed()
             return self._queue
+
+    async def queue_within(self, seconds: float) -> str:
+        """The same, tried again for so long while there is no answer; errors as of `queue`."""
+        backoff = Backoff()
+        try:
+            # One tries for all: many that wait are as one to a server that starts.
+            async with asyncio.timeout(seconds), self._trying:
+                self._trouble = None
+                while True:
+                    try:
+                        return await self.queue()
+                    except BrokerUnavailable as error:
+                        self._trouble = error
+                        await asyncio.sleep(backoff.next())
+        except TimeoutError:
+            cause = self._trouble or "no queue for replies"
+            raise BrokerUnavailable(f"for {seconds:g} s: {cause}") from self._trouble
 
     def expect(self, correlation_id: str) -> asyncio.Future[dict[str, Any]]:
         """What will have the reply; to be given up by `forget`."""

@@ -27,7 +27,7 @@ from groupflow import (
     TaskSuperseded,
 )
 from groupflow.broker import events, replies, topology
-from groupflow.broker.connection import open_channel
+from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.events import REFUSED_FOR, EventPublisher, EventsRefused, Published
 from groupflow.broker.replies import result_of
 from groupflow.core.errors import BrokerUnavailable
@@ -96,6 +96,38 @@ async def test_requests_share_a_queue_and_get_their_own_answers(
             await publisher.request(dead, type="t", timeout=deadline())
     with pytest.raises(GroupflowError, match="the publisher is closed"):
         await publisher.request({"n": 1}, type="t")
+
+
+async def test_a_request_waits_for_rabbitmq_as_a_message_does(
+    rabbitmq_server: Any, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For its reply queue it failed at once."""
+    has_failed, direct = asyncio.Event(), rabbitmq_server.url
+
+    async def tried(*arguments: Any, **options: Any) -> Any:
+        try:
+            return await connect(*arguments, **options)
+        except BrokerUnavailable:
+            has_failed.set()
+            raise
+
+    monkeypatch.setattr(replies, "connect", tried)
+    await make_queue(direct, queue)
+    async with (
+        asyncio.timeout(deadline()),
+        proxied(rabbitmq_server) as (proxy, url),
+        answering(direct, queue),
+        Publisher(url, queue) as publisher,
+    ):
+        proxy.refuse(refuse=True)
+        proxy.cut()
+        asking = asyncio.create_task(publisher.request({"n": 1}, type="t", timeout=deadline()))
+        await has_failed.wait()
+        proxy.heal()
+        assert await asking == {"n": 1}
+        proxy.refuse(refuse=True)
+        with pytest.raises(BrokerUnavailable, match=r"for 0\.3 s: .*127\.0\.0\.1"):
+            await Publisher(url, queue, timeout=0.3).request({"n": 1}, type="t")
 
 
 async def test_a_reply_on_its_way_is_not_lost_with_the_connection(
