@@ -265,13 +265,13 @@ async def fetched(scan: Scan, shard: Shard) -> list[Any]:
     Raises:
         TimeoutError: it took too long; and all that the application raises.
     """
-    async with _within(scan.fetch_timeout, "fetch took", "fetch_timeout"):
+    async with within(scan.fetch_timeout, "fetch took", "fetch_timeout"):
         return list(await scan.rows(shard))
 
 
 async def found(scan: Scan, keys: Sequence[Any], shard: Shard) -> list[Any]:
     """The rows of some keys that still want work; errors as of `fetched`."""
-    async with _within(scan.fetch_timeout, "find took", "fetch_timeout"):
+    async with within(scan.fetch_timeout, "find took", "fetch_timeout"):
         return list(await scan.rows_of(keys, shard))
 
 
@@ -279,19 +279,24 @@ async def found(scan: Scan, keys: Sequence[Any], shard: Shard) -> list[Any]:
 async def working(scan: Scan, shard: Shard) -> AsyncIterator[Shard]:
     """Surrounds the work of a page or a row; errors as of `fetched`."""
     async with AsyncExitStack() as stack:
-        async with _within(scan.fetch_timeout, "connection took", "fetch_timeout"):
+        async with within(scan.fetch_timeout, "connection took", "fetch_timeout"):
             told = await stack.enter_async_context(scan.working(shard))
         yield told
 
 
 async def worked(scan: Scan, row: Any, shard: Shard) -> None:
     """Do the work of a row; errors as of `fetched`."""
-    async with _within(scan.timeout, "the row took", "timeout"):
+    async with within(scan.timeout, "the row took", "timeout"):
         await scan.work(row, shard)
 
 
 @asynccontextmanager
-async def _within(seconds: float | None, what: str, setting: str) -> AsyncIterator[None]:
+async def within(seconds: float | None, what: str, setting: str) -> AsyncIterator[None]:
+    """Limit what a block takes.
+
+    Raises:
+        TimeoutError: it took longer; it names the setting.
+    """
     try:
         async with asyncio.timeout(seconds) as scope:
             yield

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -18,7 +23,7 @@ from groupflow.core.backoff import Backoff
 from groupflow.core.errors import GroupflowError
 from groupflow.core.masking import mask_secrets
 from groupflow.flow.handling import was_cancelled
-from groupflow.scans.scan import Row, Scan, Shard
+from groupflow.scans.scan import Row, Scan, Shard, within
 
 try:
     from sqlalchemy import TextClause, bindparam, text
@@ -29,6 +34,8 @@ except ImportError as error:
 log = structlog.get_logger("groupflow.scans")
 
 CLOSING = 3.0  # seconds to say good-bye; a silent database is left without
+OPENING = 60.0  # seconds to begin to listen
+PROBE = 30.0  # seconds without a notification after which the database is asked for an answer
 POOL_TIMEOUT = 3600.0  # seconds a row waits for a connection, if fewer are allowed than needed
 
 _RowT = TypeVar("_RowT", bound=Row)
@@ -89,7 +96,8 @@ class SqlScan(Scan):
             key: the column that tells rows apart; whole numbers or texts.
             columns: the columns to select; they must include the key and `after`.
             where: which rows want work.
-            done: what marks a row, as behind SET. Without it the rows' function marks them.
+            done: what marks a row, as behind SET. Without it the rows' function marks them. The
+                mark, and its commit, may take `fetch_timeout` each.
             after: for a table without a status: the column by whose order rows are taken.
             slice: a whole number made of a row, which assigns it to a shard; `key` if none is
                 given.
@@ -243,15 +251,27 @@ class SqlScan(Scan):
         if connection is None:
             await super().work(row, shard)
             if self._mark is not None:
-                async with self.engine.begin() as marking:
+                async with self._within("the mark took"), self.engine.begin() as marking:
                     await marking.execute(self._mark, {"key": self.key_of(row)})
             return
-        async with connection.begin():
-            if self._mark is not None:
-                marked = await connection.execute(self._mark, {"key": self.key_of(row)})
-                if not marked.rowcount:
-                    return  # another process has done it
-            await super().work(row, shard)
+        async with connection.begin() as transaction:
+            if await self._takes(row, connection):
+                await super().work(row, shard)
+            if transaction.is_active:  # the function may have ended it
+                async with self._within("the commit took"):
+                    await transaction.commit()
+
+    async def _takes(self, row: Any, connection: AsyncConnection) -> bool:
+        """Mark a row; returns whether no other process has done it."""
+        if self._mark is None:
+            return True
+        async with self._within("the mark took"):
+            marked = await connection.execute(self._mark, {"key": self.key_of(row)})
+        return bool(marked.rowcount)
+
+    def _within(self, what: str) -> AbstractAsyncContextManager[None]:
+        """A limit for what is groupflow's own: a silent database would hold the shard for good."""
+        return within(self.fetch_timeout, what, "fetch_timeout")
 
 
 async def _end(task: asyncio.Task[None]) -> None:
@@ -286,15 +306,18 @@ async def _listen_once(
     def told(*_what: Any) -> None:  # of a notification, or the connection's end
         stir.set()
 
-    async with engine.connect() as connection:
-        driver: Any = (await connection.get_raw_connection()).driver_connection
-        driver.add_termination_listener(told)
-        await driver.add_listener(channel, told)
+    async with AsyncExitStack() as stack:
+        async with asyncio.timeout(OPENING):
+            connection = await stack.enter_async_context(engine.connect())
+            driver: Any = (await connection.get_raw_connection()).driver_connection
+            driver.add_termination_listener(told)
+            await driver.add_listener(channel, told)
         try:
             log.info("scan.listening", channel=channel)
             stir.set()
             while True:
-                await stir.wait()
+                while not await _stirs(stir):
+                    await _probe(driver)
                 stir.clear()
                 if driver.is_closed():
                     raise ConnectionError("the database closed the connection")
@@ -305,3 +328,24 @@ async def _listen_once(
                 driver.remove_termination_listener(told)
                 async with asyncio.timeout(CLOSING):
                     await driver.remove_listener(channel, told)
+
+
+async def _stirs(stir: asyncio.Event) -> bool:
+    """Whether something comes within `PROBE`."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PROBE):
+            await stir.wait()
+    return stir.is_set()
+
+
+async def _probe(driver: Any) -> None:
+    """See that the database still answers: a connection that a gateway has forgotten stays silent.
+
+    Raises:
+        ConnectionError: it doesn't; the connection is closed.
+    """
+    try:
+        await driver.execute("SELECT 1", timeout=CLOSING)
+    except TimeoutError:
+        driver.terminate()
+        raise ConnectionError(f"no answer in {CLOSING:g} s") from None

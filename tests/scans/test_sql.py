@@ -14,8 +14,11 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from structlog.testing import capture_logs
 
 from groupflow import SqlScan, SqlShard
+from groupflow.scans import sql
+from groupflow.scans.scan import Shard
 from tests.deadlines import deadline
 from tests.scans.machine import GROUP, Machine
 from tests.servers.proxy import Proxy
@@ -258,6 +261,74 @@ async def test_a_silent_database_holds_no_end_up(bench: Bench, postgres: Any) ->
         async with asyncio.timeout(deadline(10)), worked(bench, orders.scan(listen=orders.name)):
             await until(partial(is_heard, orders), "the scan does not listen")
             proxy.hold("up", "down")
+    await proxy.stop()
+
+
+async def test_a_connection_that_is_silent_listens_no_more(
+    bench: Bench, postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a gateway has forgotten it: it was deaf for good, and nothing was caught up on."""
+    monkeypatch.setattr(sql, "PROBE", 0.1)
+    monkeypatch.setattr(sql, "CLOSING", deadline(0.5))
+    proxy = Proxy(postgres.port)
+    await proxy.start()
+    async for orders in _orders(postgres.url, "postgres"):
+
+        async def is_awake() -> bool:
+            return bool(bench.lane(GROUP))
+
+        orders.url = orders.url.replace(str(postgres.port), str(proxy.port))
+        scan = orders.scan(idle=3600.0, listen=orders.name)
+        with capture_logs() as heard:
+
+            async def is_told(event: str) -> bool:
+                return event in [each["event"] for each in heard]
+
+            async with worked(bench, scan) as machine:
+                await until(partial(is_told, "scan.listening"), "the scan does not listen")
+                await machine.work_off()
+                proxy.hold("up", "down")
+                await until(partial(is_told, "scan.not_listening"), "it waits on")
+                await orders.fill(1)
+                proxy.release()
+                await until(is_awake, "it has missed what came meanwhile")
+    await proxy.stop()
+
+
+async def _work_one(scan: SqlScan) -> None:
+    """The work of the first row."""
+    async with asyncio.timeout(deadline(5)), scan.running():
+        shard = Shard(0, 1, 10)
+        [order] = await scan.rows(shard)
+        async with scan.working(shard) as told:
+            await scan.work(order, told)
+
+
+@pytest.mark.parametrize("transaction", [True, False])
+async def test_a_mark_that_is_not_answered_ends(postgres: Any, transaction: bool) -> None:
+    """It held its shard, and a worker, for good."""
+    async for orders in _orders(postgres.url, "postgres"):
+        await orders.fill(1)
+        scan = orders.scan(transaction=transaction, fetch_timeout=deadline(0.3))
+        async with orders.engine.connect() as other:
+            await other.execute(text(f"UPDATE {orders.name} SET status = 0"))
+            with pytest.raises(TimeoutError, match=r"the mark took .*fetch_timeout"):
+                await _work_one(scan)
+            await other.rollback()
+
+
+async def test_a_commit_that_is_not_answered_ends(postgres: Any) -> None:
+    proxy = Proxy(postgres.port)
+    await proxy.start()
+    async for orders in _orders(postgres.url, "postgres"):
+
+        async def ship(_order: Any, _shard: SqlShard) -> None:
+            proxy.hold("up", "down")
+
+        await orders.fill(1)
+        orders.url = orders.url.replace(str(postgres.port), str(proxy.port))
+        with pytest.raises(TimeoutError, match=r"the commit took .*fetch_timeout"):
+            await _work_one(orders.scan(ship, fetch_timeout=deadline(1.0)))
     await proxy.stop()
 
 
