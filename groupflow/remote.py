@@ -21,7 +21,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from inspect import isawaitable
 from math import inf
 from time import monotonic
@@ -32,7 +31,7 @@ import httpx
 import structlog
 
 from groupflow.core.backoff import Backoff
-from groupflow.core.outcome import Dead, Done, Outcome, Retry, Untold, is_async
+from groupflow.core.outcome import Dead, Outcome, Retry, is_async
 from groupflow.core.task import Task, take_progress
 from groupflow.flow.handling import Failed, checked, failed, was_cancelled
 from groupflow.flow.threads import run_in_thread
@@ -107,7 +106,6 @@ class Worker:
         self._running: dict[Mark, asyncio.Task[None]] = {}
         self._tasks: dict[Mark, Task] = {}  # those of them whose handler has begun
         self._said: dict[Mark, bytes] = {}  # settlements without an answer yet
-        self._results: dict[Mark, Done] = {}  # those of them that have one
         self._progress: dict[Mark, bytes] = {}  # what handlers said, without an answer yet
         self._over: OrderedDict[Mark, None] = OrderedDict()
         self._free, self._news, self._stopping = (asyncio.Event() for _ in range(3))
@@ -245,8 +243,6 @@ class Worker:
         """Have an outcome told to the server."""
         self._forget(mark)
         self._said[mark] = settlement(mark, outcome)
-        if isinstance(outcome, Done) and outcome.result is not None:
-            self._results[mark] = outcome
         self._news.set()
 
     def _forget(self, mark: Mark) -> None:
@@ -281,10 +277,7 @@ class Worker:
         await self._tell([*some.values()])
 
     async def _tell(self, marks: list[Mark]) -> None:
-        """Settle tasks; where the server can't use the outcome of one, its handler has failed.
-
-        It may be the result that the server can't use: without it the task is done.
-        """
+        """Settle tasks; where the server can't use the outcome of one, its handler has failed."""
         try:
             await self._settle(marks)
         except Refused as refusal:
@@ -294,12 +287,8 @@ class Worker:
                 for mark in marks:
                     await self._tell([mark])
                 return
-            [mark], why = marks, f"its outcome was refused: {refusal}"
-            if (done := self._results.pop(mark, None)) is not None:
-                self._said[mark] = settlement(mark, replace(done, result=Untold(why)))
-                await self._tell(marks)
-                return
-            self._said[mark] = settlement(mark, Retry(reason=why))
+            why = f"its outcome was refused: {refusal}"
+            self._said[marks[0]] = settlement(marks[0], Retry(reason=why))
             await self._settle(marks)
 
     async def _settle(self, marks: list[Mark]) -> None:
@@ -308,7 +297,6 @@ class Worker:
             if not is_accepted:
                 log.warning("remote.stale", task=mark[1], fence=mark[0])
             self._said.pop(mark, None)
-            self._results.pop(mark, None)
             self._free.set()
 
     async def _renew(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from time import monotonic
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -19,8 +19,8 @@ import structlog
 
 from groupflow.core.backoff import Outage
 from groupflow.core.errors import GroupflowError, Unroutable
-from groupflow.core.json_text import detail_of, read_deeply, write_deeply, write_exactly
-from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.json_text import detail_of, has_over, read_deeply, write_deeply, write_exactly
+from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry, Untold
 from groupflow.core.task import PULLED, Task
 from groupflow.flow.handling import text_of
 
@@ -30,6 +30,7 @@ Mark: TypeAlias = tuple[int, str]  # fence and id: two partitions may give the s
 
 TIMEOUT = 10.0  # seconds for a call and for a connection, beside what a call for tasks may wait
 MOST_BYTES = 8 * 1024 * 1024  # of settlements in a call; the server takes twice as many
+_MOST_VALUES = 9_999  # JSON values of a settlement; with the list around it the server takes it
 _REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # a second try won't help
 _OF_PROXIES = frozenset({404, 405})  # these too, while no server is behind them
 OF_WHAT_WAS_SAID = frozenset({400, 403, 413, 422})  # the worker itself may be all right
@@ -165,9 +166,14 @@ def settlement(mark: Mark, outcome: Outcome) -> bytes:
     """
     try:
         packed = write_exactly({"fence": mark[0], "id": mark[1], **_words_of(mark, outcome)})
-        if len(packed) <= MOST_BYTES:
+        if len(packed) > MOST_BYTES:
+            why = f"its outcome has {len(packed)} bytes of JSON, and may have {MOST_BYTES}"
+        elif not has_over(packed, _MOST_VALUES):
             return packed
-        why = f"its outcome has {len(packed)} bytes of JSON, and may have {MOST_BYTES}"
+        else:
+            why = f"its outcome has over {_MOST_VALUES} values of JSON"
+            if isinstance(outcome, Done) and not isinstance(outcome.result, Untold | None):
+                return settlement(mark, replace(outcome, result=Untold(why)))
     except Unroutable as error:
         return settlement(mark, Dead(error.reason))
     except (TypeError, ValueError, RecursionError) as error:
