@@ -253,10 +253,6 @@ class App:
         """The registered lifespan as a context."""
         return self._lifespan(self)
 
-    def find(self, type: str) -> Handler | None:
-        """The handler of a type, or ``None``: types come from strangers."""
-        return self._handlers.get(type)
-
     @property
     def handlers(self) -> list[Handler]:
         """All of them."""
