@@ -105,10 +105,7 @@ async def _refusal(
     """How RabbitMQ refuses a call: a word for it, and its own; both are empty where it doesn't.
 
     Each call has a channel of its own, since a refusal closes it. Under an alarm RabbitMQ opens
-    none on a connection that has published.
-
-    Raises:
-        BrokerUnavailable: the connection has ended.
+    none on a connection that has published. Raises BrokerUnavailable where that has ended.
     """
     try:
         async with asyncio.timeout(TIMEOUT):
