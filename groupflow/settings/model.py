@@ -48,7 +48,9 @@ from groupflow.settings.types import (
 )
 from groupflow.settings.urls import AmqpUrl, ApiUrl, RedisUrl, SecretUrl, Server
 
-_MAX_BODY_LIMIT = 512 * 1024 * 1024  # what one Redis string can hold
+_MAX_HEADERS_LIMIT = 16 * 1024 * 1024
+# With headers and facts, what one Redis string can hold: 512 MiB.
+_MAX_BODY_LIMIT = 512 * 1024 * 1024 - 2 * _MAX_HEADERS_LIMIT
 
 
 class RabbitMQ(Server):
@@ -67,7 +69,7 @@ class RabbitMQ(Server):
     """Seconds between heartbeats of the connection."""
     max_body: Whole = Field(default=16_777_216, ge=1, le=_MAX_BODY_LIMIT)
     """Bytes of the largest body that becomes a task; a larger one is a dead letter."""
-    max_headers: Whole = Field(default=MAX_HEADERS, ge=1024, le=_MAX_BODY_LIMIT)
+    max_headers: Whole = Field(default=MAX_HEADERS, ge=1024, le=_MAX_HEADERS_LIMIT)
     """Bytes of the largest AMQP headers of a task; with larger ones: a dead letter."""
     max_values: Whole = Field(default=1_000_000, ge=1000)
     """JSON values of a body that becomes a task; one with more is a dead letter."""

@@ -57,7 +57,9 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._waiting: deque[_Waiting] = deque()
         self._lost: Exception | None = None
-        self._heard = 0.0  # when bytes came last (monotonic)
+        self._heard = 0.0  # when bytes came last, or were last seen to go out (monotonic)
+        self._written = self._sent = 0  # bytes; the second as they were last looked at
+        self._is_sending = False  # at that time not all had gone out
         self.opened = monotonic()
         self.epoch: str | None = None  # of the server, where it was asked
         # When a call was last given more time since bytes came (monotonic); 0 if none ever was.
@@ -85,8 +87,9 @@ class Wire(asyncio.Protocol):
         Args:
             commands: packed.
             timeout: seconds without a byte from the server: a long answer may take longer, as long
-                as it comes. Then the connection is given up, and with it every other call on it:
-                their replies couldn't be told apart from late ones.
+                as it comes, and so may large commands while they go out. Then the connection is
+                given up, and with it every other call on it: their replies couldn't be told apart
+                from late ones.
 
         Raises:
             redis.exceptions.TimeoutError: nothing came for that long, and replies are missing; any
@@ -98,7 +101,9 @@ class Wire(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         waiting = _Waiting(len(commands), loop.create_future())
         self._waiting.append(waiting)
-        cast(asyncio.WriteTransport, self._transport).write(b"".join(commands))
+        data = b"".join(commands)
+        self._written += len(data)
+        cast(asyncio.WriteTransport, self._transport).write(data)
         waiting.timer = loop.call_later(timeout, self._look, waiting, timeout)
         try:
             return await waiting.done
@@ -115,6 +120,8 @@ class Wire(asyncio.Protocol):
         if waiting.done.done():
             return
         now = monotonic()
+        if self._goes_out():
+            self._heard = now
         rest = self._heard + timeout - now
         # Replies come in order: these bytes are the call's own, or of a call in front of it.
         if rest > 0:
@@ -123,6 +130,13 @@ class Wire(asyncio.Protocol):
             waiting.timer = loop.call_later(rest, self._look, waiting, timeout)
         else:
             self._end(RedisTimeoutError(f"no byte of an answer for {timeout:.3g} s"))
+
+    def _goes_out(self) -> bool:
+        """Whether large commands are on their way, or were when this was last asked."""
+        before, was_sending = self._sent, self._is_sending
+        unsent = cast(asyncio.WriteTransport, self._transport).get_write_buffer_size()
+        self._sent, self._is_sending = self._written - unsent, unsent > 0
+        return (was_sending or unsent > 0) and self._sent > before
 
     def _end(self, why: Exception) -> None:
         if self._lost is None:

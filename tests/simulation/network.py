@@ -186,6 +186,10 @@ class Transport(asyncio.Transport):
         """There is no socket behind it."""
         return default
 
+    def get_write_buffer_size(self) -> int:
+        """All sets out at once."""
+        return 0
+
     # What happens to it:
 
     def _arrive(self, data: bytes) -> None:

@@ -7,6 +7,7 @@ import select
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -128,6 +129,9 @@ class Transport:
 
     def get_extra_info(self, _: str) -> None:
         return None
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
 
 def _wire() -> tuple[Wire, Transport]:
@@ -282,5 +286,45 @@ async def test_an_answer_may_be_slow_as_long_as_it_comes(monkeypatch: Any, numbe
         else:
             assert [type(each) for each in found] == [RedisTimeoutError] * 2
             assert "no byte of an answer for 0.01 s" in str(found[0])
+    finally:
+        wire.close()
+
+
+class SlowPeer(SlowWire):
+    """The other end takes a part between any two looks, some times, and answers once it has all."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__([])
+        self.times = times
+
+    def _look(self, waiting: Any, timeout: float) -> None:
+        self.now += timeout
+        if self.times:
+            self.times -= 1
+            with suppress(BlockingIOError):
+                while part := self.far.recv(1 << 16):
+                    if part.endswith(b"end\r\n"):
+                        self.far.send(b"+OK\r\n")
+        Wire._look(self, waiting, timeout)
+
+
+@pytest.mark.parametrize("times", [2, 100])
+async def test_a_large_command_may_be_slow_as_long_as_it_goes_out(
+    monkeypatch: Any, times: int
+) -> None:
+    """A body over a slow network; once it goes no further it is given up, for all calls."""
+    wire = SlowPeer(times)
+    monkeypatch.setattr(wire_module, "monotonic", lambda: wire.now, raising=False)
+    near, wire.far = socket.socketpair()
+    for each in (near, wire.far):
+        each.setblocking(False)
+    await asyncio.get_running_loop().create_connection(lambda: wire, sock=near)
+    try:
+        call = wire.call([pack("SET", "a", b"x" * 2_000_000 + b"end")], 0.01)
+        if times == 2:
+            with pytest.raises(RedisTimeoutError, match=r"no byte of an answer for 0\.01 s"):
+                await call
+        else:
+            assert await call == [b"OK"]
     finally:
         wire.close()
