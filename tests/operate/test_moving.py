@@ -207,6 +207,23 @@ async def test_plain_tasks_are_dropped_and_cancelled_where_they_came_to(
         await play(world.bench_of(None, id_), f"{('drop', 'cancel')[n % 2]} {id_}")
 
 
+async def test_many_that_wait_for_a_turn_are_moved(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many that a look at them from the beginning again meets empty places alone."""
+    monkeypatch.setattr("groupflow.operate.repartition._GROUPS", 20)
+    world, groups = make_world(1), [f"g{n}" for n in range(600)]
+    await world.note()
+    told = await play(world.at(1)[0], "tenants 1 1/h | open d1 | take p0 | claim p0 | done p0")
+    await world.at(1)[0].enqueuer.enqueue([arrival(f"{group}-0", group) for group in groups])
+    await told.go_on("size waiting_groups=600 | leave")
+    await world.move(2)
+    world.count = 2
+    for bench, snapshot in zip(world.at(2), world.read(2), strict=True):
+        assert bench.audit() == []
+        assert {*snapshot.lanes} == {group for group in groups if world.bench_of(group) is bench}
+
+
 # repartition takes schedules along: each lies where its ticks will lie, and goes on as it was.
 
 

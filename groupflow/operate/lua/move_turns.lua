@@ -11,6 +11,13 @@ local daemons = living()
 if daemons then return { 0, daemons } end
 may_limit, may_cap = false, false -- place them as if nothing had limits
 
+-- Some fields of a hash and their values, none only where it is empty: one HSCAN gives up behind many empty places.
+local function some_in(key)
+  local cursor, found = '0', {}
+  repeat cursor, found = unpack(call('HSCAN', key, cursor, 'COUNT', most)) until #found > 0 or cursor == '0'
+  return found
+end
+
 for _, key in ipairs({ K.turns, K.standing }) do
   local names = key == K.turns and call('HKEYS', key) or call('ZRANGE', key, 0, -1)
   for _, name in ipairs(names) do
@@ -27,7 +34,7 @@ for _, key in ipairs({ K.turns, K.standing }) do
     end
   end
 end
-local tasks = call('HSCAN', K.cap_tasks, 0, 'COUNT', most)[2]
+local tasks = some_in(K.cap_tasks)
 for i = 1, #tasks, 2 do
   local order, _, _, is_quarantined, pool = order_of(tasks[i])
   call('HDEL', K.cap_tasks, tasks[i])
@@ -36,7 +43,7 @@ for i = 1, #tasks, 2 do
   number = number + 1
 end
 for known, lines in pairs({ [K.cap_groups] = K.cap_waits, [K.waiting_groups] = K.waits }) do
-  local groups = call('HSCAN', known, 0, 'COUNT', most)[2]
+  local groups = some_in(known)
   for i = 1, #groups, 2 do
     call('HDEL', known, groups[i])
     call('ZREM', lines .. groups[i + 1], groups[i])
