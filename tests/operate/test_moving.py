@@ -224,6 +224,14 @@ async def test_many_that_wait_for_a_turn_are_moved(
         assert {*snapshot.lanes} == {group for group in groups if world.bench_of(group) is bench}
 
 
+async def test_a_group_with_a_task_aside_is_moved_whose_tenant_may_not_start(
+    make_world: MakeWorld,
+) -> None:
+    story = "tenants 1 1/h | open d1 | take a0 a1 | claim a0 | retry a0 aside | leave"
+    home = (await moved(make_world, story)).bench_of("a")
+    await play(home, "lane a1 | task a0 delayed | size delayed=1")
+
+
 # repartition takes schedules along: each lies where its ticks will lie, and goes on as it was.
 
 

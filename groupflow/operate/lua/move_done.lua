@@ -56,7 +56,9 @@ end
 
 local OTHERS = { paused = true, drains = true, outbox = true, schedules = true, by_hand = true }
 local is_of_tasks = not OTHERS[where] and not HISTORY[where]
-if where ~= 'letter' then may_drain = false end -- no group is drained by a move
+if where ~= 'letter' then
+  may_drain, may_limit, may_cap = false, false, false -- no group is drained by a move, nor goes back into a line
+end
 for i = 3, #ARGV, 2 do
   local group, entry = ARGV[i], ARGV[i + 1]
   if group ~= '' and (is_of_tasks or where == 'paused') then groups[group] = true end
