@@ -81,6 +81,9 @@ LIMITS = named(
     a limit that comes in a run lets it end::
         open d1 | runs 9 | take a0:v a1:v b0:v | claim a0>a1 b0 | hand type v 1 | sound
         tell a0 > a1 ends | sound | tell a1 > | sound
+    a run that goes on with another type lets the next of the first one start::
+        open d1 | runs 9 | take a0:v a1 b0:v | claim a0>a1 | hand type v 1 | none
+        hears grouped tell a0 > a1 | sound | all b0 | sound
     what is handed back waits again::
         types v=1 | take a0:v p0:v | all a0 | release a0 | sound | all a0 | done a0 | all p0
         release p0 | sound | all p0

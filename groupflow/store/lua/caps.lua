@@ -254,11 +254,13 @@ function caps()
   local function uncharge(fence) return L.uncharge(K.cap_charged, K.cap_charges, fence) end
 
   -- A claim of a task counts for its cap as that is now, under a fence; `before` is one under which it counted so far.
+  -- Returns the cap for which it counts no more, whose turn the caller gives on.
   function C.recharge(before, fence, entry)
     local cap, was = C.of(entry), call('HGET', K.cap_charged, before) or nil
-    if cap == was and before == fence then return end
+    if cap == was and before == fence then return nil end
     uncharge(before)
     if cap then charge(cap, fence) end
+    return was ~= cap and was or nil
   end
 
   -- Something of a cap has started (fence: 16 digits).

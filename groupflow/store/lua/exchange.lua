@@ -147,7 +147,8 @@ local function settle(claim)
     if claim.lines[1] then end_tasks(claim, first) end
     if following ~= '' then
       if is_limiting() then tenants().recharge(fences[first], following) end
-      if is_limiting() and is_capping() then caps().recharge(fences[first], following, claim.next_one) end
+      local left = is_limiting() and is_capping() and caps().recharge(fences[first], following, claim.next_one)
+      if left then caps().turn(left, now) end
       call('SET', K.lock .. group, following .. ' ' .. daemon .. ' ' .. slot)
       settled = live(following, settled, at, claim.next_one, group)
     else
