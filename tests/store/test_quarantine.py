@@ -63,6 +63,9 @@ test_crashes_and_lost_leases = played(
         claim b0 | retry b0 | time | sound | claim b0*1 | none
     its end lets the next one run, which all hear: {end}::
         crashed a0 p0 | claim a0 | hears {end} a0 | claim p0 | none
+    one that is claimed before what its slot has freed leaves that to others, who hear of it::
+        open d1 d2 | take c0 c1 | claim c0 | crashed a0 b0 | d2: claim a0*1
+        hears grouped swap c0 b0*1 | d2: claim c1
     a new session runs one again::
         crashed a0 b0 | open d1 d2 | claim a0*1 | crash | claim a0*2 | lose | time | d2: claim a0*3
     a younger lease clears nothing:: crashed a0 b0 | claim a0 | renew groups=0 | none

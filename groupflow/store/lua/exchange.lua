@@ -253,8 +253,8 @@ if #idle > 0 then
   is_kept = give_claims(daemon, pool, idle, before, now, tonumber(ARGV[8]))
   if pool == 'grouped' and ARGV[6] ~= '' then begin_runs(rows, told_before, ARGV[6], may_run) end
 end
--- What is kept may be what was freed, or stands in front of that.
-if may_claim and is_kept then tell('grouped') end
+-- What is kept may be what was freed, or stands in front of that; and a quarantined task is claimed alone.
+if may_claim and (is_kept or quarantine) then tell('grouped') end
 return {
   'OK', verdicts, rows, now, quarantine and 1 or 0, goes_on and call('INCR', K.fence) or 0, is_kept and 1 or 0,
 }
