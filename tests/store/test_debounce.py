@@ -147,7 +147,7 @@ test_newest = played(
         take c1& 2/c2& c7 | claim c1 | hears - take 2/c3& c8 | superseded c2=c3 | done c1
         take c4&0 | claim c7 | hears - take c5& | superseded c4=c5 | done c7
     one that is delayed lets it go on::
-        take c1& | claim c1 | hears - take c2&@ | done c1 | take c3& | superseded c2=c3
+        take c1& | claim c1 | hears due take c2&@ | done c1 | take c3& | superseded c2=c3
     one that its group has no room for replaces nothing::
         take c1& c7 | claim c1 | hears - take c2&<1 | task c2 dead | done c1
     a puller's task makes way::

@@ -72,6 +72,9 @@ test_delays_count = played(
     until it is over, or an operator ends it: {id}{aside}::
         take {id}0@{aside} {id}1@{aside} {id}2@{aside} | duplicates {id}0@{aside} | late 3
         drop {id}1 | late 2 | run_now {id}0 | run_now {id}2 | late 0
+    who promotes hears of one behind a head that runs, and not of what comes behind it::
+        take a0 | claim a0 | hears due take a1@60 | hears - take a2 | hears - take a3@90
+        late 3
     one that an operator ends delays no task::
         take a0 | claim a0 | take a1@ a2 | take a3@1800 | drop a1 | late 2 | take a4
         late 3 | sound | drop a3 | take a5 | late 2 | done a0 | drain a2 a4 a5 | late 0

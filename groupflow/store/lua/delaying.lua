@@ -36,5 +36,6 @@ local function add_delay(id, bytes, whose, last)
   delayed_bytes = delayed_bytes + bytes + DELAY_COSTS
   call('HSET', K.task_state .. id, 'late_for', whose)
   call('ZADD', K.late, digits(last), id)
+  if whose == id then wake_at_due(K.late, last) end -- any other's is known
   put_on('delayed_bytes', id, bytes + DELAY_COSTS)
 end
