@@ -232,6 +232,23 @@ async def test_a_group_with_a_task_aside_is_moved_whose_tenant_may_not_start(
     await play(home, "lane a1 | task a0 delayed | size delayed=1")
 
 
+async def test_plain_tasks_leave_the_list_together(make_world: MakeWorld) -> None:
+    """Behind those that stay: one by one each would be looked for among all of these again."""
+    world, ids = make_world(2), [f"p{n}" for n in range(200)]
+    await world.note()
+    await world.enqueue(*map(arrival, ids))
+    world.raw.config_resetstat()
+    await world.move(3)
+    stats: Any = world.raw.info("commandstats")
+    assert stats["cmdstat_lrem"]["calls"] < 20
+    world.count = 3
+    for bench, snapshot in zip(world.at(3), world.read(3), strict=True):
+        assert bench.audit() == []
+        line = [*snapshot.lists.get("plain", ()), *snapshot.zsets.get("ordered", {})]
+        here = sorted(id_ for id_ in ids if world.bench_of(None, id_) is bench)
+        assert sorted(entry[17:].decode() for entry in line) == here
+
+
 # repartition takes schedules along: each lies where its ticks will lie, and goes on as it was.
 
 

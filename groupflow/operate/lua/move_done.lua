@@ -3,9 +3,17 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the place, as `move_out` takes it · 2 random text, for a salt if there is none yet
---          then two each: group · entry
+--          then two each: group · entry; of plain tasks in order of arrival
 -- returns  how many were still there
 local now, where, groups, removed = clock(), ARGV[1], {}, 0
+local places = {} -- of plain tasks that leave, in order of arrival, how many are older
+
+local function take_plain(entry)
+  local older = count_older(K.plain, sequence_of(entry), #places > 0 and places[#places] + 1)
+  if call('LINDEX', K.plain, -older - 1) ~= entry then return 0 end
+  places[#places + 1] = older
+  return 1
+end
 
 local function take(group, entry)
   if where == 'paused' then
@@ -29,7 +37,7 @@ local function take(group, entry)
     call('HDEL', K.by_hand, entry)
     return call('ZREM', K.by_hand_ends, entry)
   end
-  if where == 'plain' then return call('LREM', K.plain, -1, entry) end
+  if where == 'plain' then return take_plain(entry) end
   if where == 'lane' then return call('LREM', K.lane .. group, -1, entry) end
   if where == 'dead' or where == 'letter' then return call('ZREM', K.dead, id_of(entry)) end
   if where == 'delayed' then return leave_aside(entry, group) and 1 or 0 end
@@ -67,5 +75,6 @@ for i = 3, #ARGV, 2 do
     if is_of_tasks then end_here(group, entry) end
   end
 end
+leave_lane(K.plain, places)
 for group in pairs(groups) do place(group, now) end
 return removed
