@@ -10,7 +10,8 @@ local places = {} -- of plain tasks that leave, in order of arrival, how many ar
 
 local function take_plain(entry)
   local older = count_older(K.plain, sequence_of(entry), #places > 0 and places[#places] + 1)
-  if call('LINDEX', K.plain, -older - 1) ~= entry then return 0 end
+  -- It is gone, or another one came at the same moment, to a partition that was joined with this one.
+  if call('LINDEX', K.plain, -older - 1) ~= entry then return call('LREM', K.plain, -1, entry) end
   places[#places + 1] = older
   return 1
 end
