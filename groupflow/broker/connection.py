@@ -161,7 +161,7 @@ async def connect(url: str, *, heartbeat: int, timeout: float, name: str) -> Abs
         name: shown on RabbitMQ's own page.
 
     Raises:
-        BrokerUnavailable: no answer of any; try again.
+        BrokerUnavailable: no answer of any, or a TLS file that can't be read; try again.
         ServerUnreachable: one answered, and refused the user or the virtual host.
     """
     nodes = nodes_of(url)
@@ -189,10 +189,10 @@ async def connected(url: str, *, timeout: float, name: str) -> AsyncIterator[Abs
 
 async def _connect(url: str, heartbeat: int, timeout: float, name: str) -> AbstractConnection:
     address = address_of(url)
-    url, tls = split_tls(url)
-    target = URL(url).update_query(heartbeat=heartbeat)
     before = _cancellations()
     with broker_calls(f"RabbitMQ at {address} can't be reached"):
+        url, tls = split_tls(url)  # its files may be written anew just now
+        target = URL(url).update_query(heartbeat=heartbeat)
         try:
             connection = await aio_pika.connect(
                 target,

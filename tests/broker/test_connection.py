@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import aio_pika
@@ -63,6 +64,16 @@ async def test_what_rabbitmq_refuses_for_good_and_what_passes(
             pass
     assert words in str(caught.value)
     assert " object at 0x" not in str(caught.value)
+
+
+async def test_a_tls_file_that_cant_be_read_is_an_outage(tmp_path: Path) -> None:
+    """It may be written anew just now, long after the start, which looks at each."""
+    for content in (None, "half of a certif"):
+        if content:
+            (tmp_path / "ca.pem").write_text(content)
+        url = f"amqps://guest:guest@127.0.0.1:1/?ca_file={tmp_path / 'ca.pem'}"
+        with pytest.raises(BrokerUnavailable, match="can't be reached: "):
+            await connect(url, heartbeat=10, timeout=deadline(), name="test")
 
 
 async def test_our_own_errors_pass() -> None:
