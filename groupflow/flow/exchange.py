@@ -19,7 +19,7 @@ from time import monotonic
 import structlog
 
 from groupflow.core.backoff import Backoff
-from groupflow.core.errors import SessionLost, StoreUnavailable
+from groupflow.core.errors import ServerUnreachable, SessionLost, StoreUnavailable
 from groupflow.crashpoints import crash_point
 from groupflow.flow.counting import (
     UnknownTypes,
@@ -194,7 +194,7 @@ class Exchanger(InFlight):
                     self.stir()  # the next portion of them
                     continue
                 # The lease is over by our clock, or nearly: unsure slots wait for its renewal.
-            except StoreUnavailable as error:
+            except (StoreUnavailable, ServerUnreachable) as error:
                 self._late_until = monotonic() + LATE
                 log.debug("exchange.unanswered", error=str(error))
             except SessionLost:

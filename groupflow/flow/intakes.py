@@ -32,7 +32,7 @@ from groupflow.broker.consumer import Delivery
 from groupflow.broker.partitions import declare, names_of, others_of
 from groupflow.core.backoff import Backoff
 from groupflow.core.checkup import Check
-from groupflow.core.errors import BrokerUnavailable, StoreUnavailable
+from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreUnavailable
 from groupflow.core.events import Following
 from groupflow.core.measures import IntakeMeasures
 from groupflow.core.tracing import Tracing
@@ -317,7 +317,7 @@ async def hand_over_surplus(
         return []
     try:
         daemons = await count_daemons()
-    except StoreUnavailable:
+    except (StoreUnavailable, ServerUnreachable):
         return []  # no other daemon could do more with the queue than this one
     surplus = active[math.ceil(len(intakes) / max(1, daemons)) :]
     for intake in surplus:

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from groupflow.core.backoff import Backoff
-from groupflow.core.errors import StoreUnavailable
+from groupflow.core.errors import ServerUnreachable, StoreUnavailable
 from groupflow.core.outcome import Advance, Dead, Done, Outcome
 from groupflow.core.policy import Policies
 from groupflow.core.task import Task
@@ -182,12 +182,12 @@ class LocalWorker:
         return None if self._is_lost else Release(claim)
 
     async def _fetch(self, claim: Claim) -> bool:
-        """Fetch a body, however long Redis is away: the lease's end cancels it."""
+        """Fetch a body, however long Redis is away or refuses us: the lease's end cancels it."""
         backoff = Backoff()
         while not self._is_cut:
             try:
                 return await claim.fetch()
-            except StoreUnavailable as error:
+            except (StoreUnavailable, ServerUnreachable) as error:
                 log.debug("task.not_fetched", **_names(claim), error=str(error))
                 await asyncio.sleep(backoff.next())
         return False

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
 from time import monotonic
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from groupflow.core.backoff import Backoff
+from groupflow.core.errors import ServerUnreachable
 from groupflow.core.limits import Limits
 from groupflow.core.outcome import Advance
 from groupflow.core.policy import Policy, RetryPolicy
@@ -25,11 +28,13 @@ from groupflow.flow.workforce import Holding
 from groupflow.store import claims as claims_module
 from groupflow.store import settlements
 from groupflow.store.claims import Claims
+from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Release, bytes_of
 from tests.deadlines import deadline
 from tests.flow.crew import Gate, NotedClaims, crew, in_order, quick
 from tests.store.bench import Bench, arrival
 from tests.store.task_state import Bounded, found
+from tests.store.test_large import large
 from tests.turns import turns
 
 
@@ -201,6 +206,30 @@ async def test_a_stop_ends_where_nothing_can_be_found_out(bench: Bench, how: str
         else:
             made.exchanger.close_session()
         await asyncio.wait_for(made.running[0], deadline())
+
+
+def refused(real: Callable[..., Awaitable[Any]], times: int = 2) -> Callable[..., Awaitable[Any]]:
+    """The same call, of which Redis refuses the first ones."""
+    left = count(times, -1)
+
+    async def call(*arguments: Any) -> Any:
+        if next(left) > 0:
+            raise ServerUnreachable("Redis", "here", "it refused the credentials")
+        return await real(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("method", [(Claims, "exchange"), (Claim, "fetch")])
+async def test_later_refusals_are_waited_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, method: tuple[type, str]
+) -> None:
+    """A new primary lacks the user yet, or its password is being changed: no daemon ends."""
+    monkeypatch.setattr(*method, refused(getattr(*method)))
+    await bench.enqueue(*(large(f"t{n}", f"g{n}") for n in range(6)))
+    async with crew(bench, count=6) as made:
+        await made.finish(6)
+    assert made.kinds == [Complete] * 6
 
 
 async def test_a_worker_that_outlives_its_session_is_none_that_waits(bench: Bench) -> None:

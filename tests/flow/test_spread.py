@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupflow.core.errors import StoreUnavailable
+from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreUnavailable
 from groupflow.flow.intakes import hand_over_surplus
 
 
@@ -91,13 +91,16 @@ async def test_two_keep_other_queues() -> None:
     assert kept[0] != kept[1]
 
 
-@pytest.mark.parametrize("daemons", [None, 0, 1])
-async def test_a_daemon_that_knows_of_no_other_keeps_all(daemons: int | None) -> None:
-    """What is told of daemons may be older than they are; or Redis is away."""
+AWAY = [StoreUnavailable("away"), ServerUnreachable("Redis", "here", "it refused the user")]
+
+
+@pytest.mark.parametrize("daemons", [*AWAY, 0, 1])
+async def test_a_daemon_that_knows_of_no_other_keeps_all(daemons: int | GroupflowError) -> None:
+    """What is told of daemons may be older than they are; or Redis is away, or refuses us."""
 
     async def count() -> int:
-        if daemons is None:
-            raise StoreUnavailable("away")
+        if isinstance(daemons, GroupflowError):
+            raise daemons
         return daemons
 
     assert await hand_over_surplus("a", [Standing([], "a", n) for n in range(3)], count) == []
