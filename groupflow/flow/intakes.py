@@ -197,7 +197,7 @@ class Intakes:
             async with asyncio.TaskGroup() as group:
                 spreading = group.create_task(self._spread())
                 running = [
-                    group.create_task(run_part(f"intake of {intake.queue}", intake.run()))
+                    group.create_task(run_part(f"intake of {intake.queue}", self._run(intake)))
                     for intake in self._intakes
                 ]
                 if running:
@@ -205,6 +205,12 @@ class Intakes:
                 spreading.cancel()
         finally:
             self._parsing.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, intake: Intake) -> None:
+        """Run an intake; one that ends before a stop has no queue any more."""
+        await intake.run()
+        if not self._is_stopping:
+            self._intakes.remove(intake)
 
     async def _spread(self) -> None:
         """Tell which queues this daemon has, and hand over surplus ones, again and again."""

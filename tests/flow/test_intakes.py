@@ -196,6 +196,8 @@ async def test_what_other_partitions_left_is_taken_in(make: Make, before: int, n
             await world.store.until(5 * GROUPS)
             assert intakes.check().verdict == "ok"
             assert bool(intakes.told()) == (now > 1)
+            # It consumes all that is left; a share is of these.
+            assert (intakes.consumes, intakes.active_queues) == (True, now)
     (said,) = [each for each in logs if each["event"] == "intake.other_queues"]
     assert said["queues"] == left
 
