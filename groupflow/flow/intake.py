@@ -304,10 +304,7 @@ class Intake:
         weight = 0
         for delivery in deliveries:
             if len(delivery.body) > LARGE_BODY:
-                # One at a time, so that memory for parsed bodies doesn't add up.
-                loop = asyncio.get_running_loop()
-                admitted = loop.run_in_executor(self._parsing, admission.admit, delivery)
-                arrivals.append(await admitted)
+                arrivals.append(await self._admit_large(admission, delivery))
             else:
                 arrivals.append(admission.admit(delivery))
             weight += delivery.weight
@@ -315,6 +312,16 @@ class Intake:
                 weight = 0
                 await asyncio.sleep(0)
         return arrivals
+
+    async def _admit_large(self, admission: Admission, delivery: Delivery) -> Arrival:
+        """Route it in the thread, one at a time: memory for parsed bodies doesn't add up."""
+        given = [delivery]
+        loop = asyncio.get_running_loop()
+        try:
+            admitted = loop.run_in_executor(self._parsing, lambda: admission.admit(given.pop()))
+        except RuntimeError:  # no thread can be started
+            return admission.admit(given.pop())  # a call that is left in its queue keeps no body
+        return await admitted
 
     def _span_of(self, arrivals: list[Arrival]) -> AbstractContextManager[object]:
         if self._tracing is None:

@@ -181,7 +181,11 @@ class Ticker:
         if now - due <= ON_TIME:
             return decide(definition, due, now)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(_DECIDING, decide, definition, due, now)
+        try:
+            deciding = loop.run_in_executor(_DECIDING, decide, definition, due, now)
+        except RuntimeError:  # no thread can be started
+            return decide(definition, due, now)
+        return await deciding
 
     def _heed(self, definition: Definition, decision: Decision, ticked: Ticked) -> None:
         self._due[definition.name] = ticked.due  # until the next pass, where a reload came between

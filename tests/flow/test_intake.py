@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import orjson
@@ -169,6 +170,17 @@ async def test_large_bodies_go_off_the_loop(world: World, monkeypatch: pytest.Mo
             freed.set()
     await held
     assert on_loop == {0: True, 1: False, 2: True, 3: False, 4: True}
+    assert await world.order(len(sizes)) == list(range(len(sizes)))
+
+
+async def test_large_bodies_come_in_where_no_thread_starts(world: World) -> None:
+    """The process is at its limit: that ends no daemon."""
+    sizes = [10, LARGE_BODY + 1, LARGE_BODY * 2, 10]
+    await world.publish(numbered(*sizes))
+    refused = RuntimeError("can't start new thread")
+    with patch.object(threading.Thread, "start", side_effect=refused):
+        async with world.taking_in() as enqueuer:
+            await enqueuer.until(len(sizes))
     assert await world.order(len(sizes)) == list(range(len(sizes)))
 
 

@@ -22,6 +22,7 @@ from groupflow.operate.schedules import (
     StillOpen,
     TickRefused,
 )
+from groupflow.schedule import ticker as ticker_module
 from groupflow.schedule.deciding import Decision, decide
 from groupflow.schedule.table import ScheduleTable, Ticked
 from groupflow.schedule.ticker import Ticker
@@ -73,6 +74,17 @@ async def test_a_late_tick_waits_for_no_thread_of_a_handler() -> None:
             assert (await ticker._decide(definition, HOUR, 3 * HOUR)).missed > 0
     finally:
         may_end.set()
+
+
+async def test_a_late_tick_needs_no_thread() -> None:
+    """The process may be at its limit: that ends no daemon."""
+    (definition,), refused = defined(rule()), RuntimeError("can't start new thread")
+    ticker = Ticker(cast(Any, None), [], ScheduleMeasures())
+    with (
+        patch.object(ticker_module, "_DECIDING", ThreadPoolExecutor(1)),
+        patch.object(threading.Thread, "start", side_effect=refused),
+    ):
+        assert (await ticker._decide(definition, HOUR, 3 * HOUR)).missed > 0
 
 
 async def test_who_comes_second_changes_nothing(bench: Bench) -> None:
