@@ -145,7 +145,7 @@ class Archive:
             try:
                 async with asyncio.timeout(self._timeout):
                     channel = await open_channel(connection, confirms=True)
-                    await asyncio.gather(*(self._publish_one(channel, parts) for parts in bodies))
+                await asyncio.gather(*(self._publish_one(channel, parts) for parts in bodies))
             except TimeoutError as error:
                 raise BrokerUnavailable(
                     f"{self._stream!r} confirmed nothing within {self._timeout:g} s: "
@@ -167,9 +167,10 @@ class Archive:
             properties = aiormq.spec.Basic.Properties(
                 message_id=id_, delivery_mode=PERSISTENT, headers=headers
             )
-            await channel.basic_publish(
-                part, exchange=self._stream, properties=properties, mandatory=True
-            )
+            async with asyncio.timeout(self._timeout):
+                await channel.basic_publish(
+                    part, exchange=self._stream, properties=properties, mandatory=True
+                )
 
     @asynccontextmanager
     async def _reading(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
+import aiormq
 import pytest
 from aio_pika.abc import AbstractConnection
 
@@ -98,6 +99,22 @@ async def test_no_word_is_not_waited_for(world: World, monkeypatch: Any, is_sile
     archive = world.archive(url=url, timeout=1.0)
     with pytest.raises(BrokerUnavailable, match=words):
         await asyncio.wait_for(archive.write([b"body"]), deadline())
+
+
+async def test_a_slow_rabbitmq_has_its_time_for_each_part(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a letter with a large body is taken again and again, and never moved."""
+    seconds, publish = deadline(1.0), aiormq.Channel.basic_publish
+
+    async def slowly(*arguments: Any, **how: Any) -> Any:
+        await asyncio.sleep(seconds / 3)
+        return await publish(*arguments, **how)
+
+    monkeypatch.setattr(aiormq.Channel, "basic_publish", slowly)
+    archive, body = world.archive(timeout=seconds), b"x" * (4 * PART)
+    (place,) = await archive.write([body])
+    assert await archive.read(place) == body
 
 
 STREAM: dict[str, Any] = {"x_queue_type": "stream"}
