@@ -80,8 +80,13 @@ class Consumer:
         if self._ended:
             return  # it comes again in the next term
         self.has_delivered = True
-        delivery = _delivery_of(message)
-        self._waiting.append(delivery)
+        try:
+            delivery = _delivery_of(message)
+            self._waiting.append(delivery)
+        except BaseException as error:
+            # Nothing behind it is taken: an ack of that would cover this one, too.
+            self._end(f"a delivery can't be read: {type(error).__name__}")
+            raise
         self._bytes += delivery.weight
         if self._has_enough:
             self._come.set()

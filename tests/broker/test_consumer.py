@@ -125,6 +125,25 @@ async def test_the_end_of_a_term_ends_the_wait(consumer: Consumer) -> None:
         await taking
 
 
+async def test_what_comes_behind_an_unread_delivery_is_not_taken(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ack of what is behind it would cover it too, and nobody would ever have seen it."""
+    read = module._delivery_of
+
+    def read_some(message: DeliveredMessage) -> module.Delivery:
+        if message.delivery_tag == 2:
+            raise MemoryError
+        return read(message)
+
+    monkeypatch.setattr(module, "_delivery_of", read_some)
+    with pytest.raises(MemoryError):
+        await _deliver(consumer, 2)
+    await consumer._on_delivery(_message(b"x", 3))
+    with pytest.raises(BrokerUnavailable, match="a delivery can't be read: MemoryError"):
+        await _take(consumer)
+
+
 DEATHS = 30
 IDS = ["m1", "m2", "m3"]
 
