@@ -139,21 +139,26 @@ def count_batch(measures: IntakeMeasures, arrivals: Sequence[Arrival], enqueued:
     """Count a batch that is stored and acked."""
     cancels = len(enqueued.cancels)
     new = enqueued.taken.count(True) - cancels
+    measures.messages += len(arrivals)
+    measures.duplicates += len(arrivals) - cancels - new
+    measures.enqueued += new - count_ends(measures, arrivals, enqueued)
+    for verdict in enqueued.cancels.values():
+        measures.cancels[verdict] += 1
+    measures.batches.observe(len(arrivals))
+
+
+def count_ends(measures: IntakeMeasures, arrivals: Sequence[Arrival], enqueued: Enqueued) -> int:
+    """Count tasks that are dead at once, and those superseded. Returns how many are dead."""
     buried = sum(
         taken and bool(arrival.dead)
         for arrival, taken in zip(arrivals, enqueued.taken, strict=True)
     )
     buried += len(enqueued.crowded_out) + len(enqueued.full)
-    measures.messages += len(arrivals)
-    measures.duplicates += len(arrivals) - cancels - new
     measures.buried += buried
-    measures.enqueued += new - buried
     measures.superseded += enqueued.superseded
-    for verdict in enqueued.cancels.values():
-        measures.cancels[verdict] += 1
     for n in enqueued.full:
         measures.group_full[arrivals[n].envelope.rule or ""] += 1
-    measures.batches.observe(len(arrivals))
+    return buried
 
 
 @dataclass(slots=True)

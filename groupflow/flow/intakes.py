@@ -38,7 +38,7 @@ from groupflow.core.measures import IntakeMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.backpressure import IntakeState
-from groupflow.flow.counting import count_batch
+from groupflow.flow.counting import count_ends
 from groupflow.flow.entrance import Entrance
 from groupflow.flow.intake import BATCH, SET_UP, Intake, IntakeQueue
 from groupflow.flow.parts import run_part
@@ -172,7 +172,7 @@ class Intakes:
                     made.update(zip(ids, enqueued.taken, strict=True))
 
     def _followed(self, arrivals: Sequence[Arrival], enqueued: Enqueued) -> None:
-        count_batch(self._measures, arrivals, enqueued)
+        count_ends(self._measures, arrivals, enqueued)  # no message has brought them
         for n, arrival in enumerate(arrivals):
             if arrival.dead and enqueued.taken[n]:
                 task = enqueued.renamed.get(n, arrival.id)

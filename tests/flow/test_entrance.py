@@ -162,7 +162,7 @@ def intakes_of(gates: list[PartitionEntrance], measures: IntakeMeasures) -> Inta
 
 
 async def test_follow_up_tasks_say_which_are_made_while_a_partition_is_away(spread: Spread) -> None:
-    """These are counted, and not brought in again."""
+    """These are not brought in again. They are no messages, and aren't counted as such."""
     names = [f"h{number}" for number in range(5)]
     following = [(name, Following("t", f'{{"g":"{name}"}}', {})) for name in names]
     place = {name: spread.place_of(name) for name in names}
@@ -171,9 +171,19 @@ async def test_follow_up_tasks_say_which_are_made_while_a_partition_is_away(spre
     assert here, "the test shows nothing"
     with pytest.raises(StoreUnavailable):
         await intakes_of(entrances(spread.without(away)), measures).follow(following, made)
-    assert (made, measures.enqueued) == (here, len(here))
+    assert made == here
     await intakes_of(entrances(spread.namespace), measures).follow(following, made)
     assert made == {name: name not in here for name in names}
+    assert (measures.messages, measures.enqueued, measures.duplicates) == (0, 0, 0)
+
+
+async def test_follow_up_tasks_that_are_dead_at_once_are_counted(spread: Spread) -> None:
+    """Once, also where they come again; nothing else of them is."""
+    following = [(id_, Following("t", body, {})) for id_, body in (("a", "{}"), ("b", '{"g":1}'))]
+    measures = IntakeMeasures()
+    for _ in range(2):
+        await intakes_of(entrances(spread.namespace), measures).follow(following, {})
+    assert (measures.buried, measures.enqueued, measures.batches.sum) == (1, 0, 0)
 
 
 async def test_follow_up_tasks_come_into_full_memory(spread: Spread) -> None:
