@@ -244,9 +244,10 @@ async def test_plain_tasks_leave_the_list_together(
     await world.note()
     await world.enqueue(*map(arrival, ids))
     for bench in world.at(2) if came_at_once else ():
-        first, *others = bench.raw.lrange(bench.keys("plain"), 0, -1)
+        raw: Any = bench.raw
+        first, *others = raw.lrange(bench.keys("plain"), 0, -1)
         for place, entry in enumerate(others, 1):
-            bench.raw.lset(bench.keys("plain"), place, first[:16] + entry[16:])
+            raw.lset(bench.keys("plain"), place, first[:16] + entry[16:])
     world.raw.config_resetstat()
     await world.move(3)
     stats: Any = world.raw.info("commandstats")
