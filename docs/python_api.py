@@ -18,7 +18,7 @@ MODULES = ("groupflow", "groupflow.testing", "groupflow.remote")
 FIRST = ("App", "Task", "Done", "Retry", "Advance", "Dead", "Publisher", "Message", "SyncPublisher")
 # What groupflow itself calls, and an application doesn't.
 INSIDE = {
-    "App.find", "App.handlers", "App.middlewares", "App.names", "App.running", "App.scans",
+    "App.handlers", "App.middlewares", "App.names", "App.running", "App.scans",
     "Message.checked", "Publisher.from_settings",
     "Scan.bind", "Scan.check", "Scan.finds", "Scan.keeps_place", "Scan.key_of", "Scan.place_of",
     "Scan.rows", "Scan.rows_of", "Scan.running", "Scan.work", "Scan.working",

@@ -112,8 +112,10 @@ def _secrets_directory() -> Path | None:
             remedy = "There is no such directory: create it, or unset the variable."
             raise ConfigError([Problem(f"{PREFIX}SECRETS_DIR", named, remedy)])
         return directory
-    credentials = Path(os.environ.get("CREDENTIALS_DIRECTORY") or "/dev/null")
-    return credentials if may_be(credentials, stat.S_IFDIR) else None
+    credentials = os.environ.get("CREDENTIALS_DIRECTORY")
+    if credentials and may_be(Path(credentials), stat.S_IFDIR):
+        return Path(credentials)
+    return None
 
 
 def may_be(path: Path, kind: int = stat.S_IFREG) -> bool:

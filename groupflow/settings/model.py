@@ -122,7 +122,7 @@ class Redis(Server):
     tenant_share: Seconds = Field(default=0.25, gt=0, le=1)
     """The part of carried_memory that the tasks of one tenant may carry."""
     timeout: Seconds = Field(default=5.0, gt=0, le=3600)
-    """Seconds for a connection, and without a byte of an answer."""
+    """Seconds for a connection, and without a byte of an answer or of what goes out."""
 
 
 class Workers(Section):
