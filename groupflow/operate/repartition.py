@@ -24,6 +24,7 @@ from groupflow.store.wire import ReplicaWait
 
 _SHARING = ("g", "p")  # tenants have shares of workers, for groups and for plain tasks
 _GROUPS = 300  # groups a look
+_NAMES = 1000  # ids a script
 _STATES: tuple[ListedGroups, ...] = ("ready", "delayed", "parked", "paused")
 _LISTS = ("plain", "ordered", "quarantined_plain", "delayed")
 _STAYS = ("partitions", "scans", "actions")  # keys that stay of a partition that is none any more
@@ -187,10 +188,7 @@ class Repartition:
     ) -> None:
         """Tell all partitions what one knows: whose ids are whose, the last fence, and more."""
         for source in sources:
-            packed = await source.run(OperatorVerb.MOVE_NOTES, "out", "")
-            for target in targets:
-                if target is not source:
-                    await target.run(OperatorVerb.MOVE_NOTES, "in", source.keys.tag, packed, "")
+            await _tell(source, [target for target in targets if target is not source])
 
     async def _empty(
         self, source: StoreClient, targets: Sequence[StoreClient], report: Report
@@ -214,8 +212,7 @@ class Repartition:
     async def _end(self, source: StoreClient, heir: StoreClient) -> None:
         """End a partition that is to be none any more: another one takes over its totals."""
         await self._forget(source)  # before its totals go: what is left may still change them
-        packed = await source.run(OperatorVerb.MOVE_NOTES, "out", "1")
-        await heir.run(OperatorVerb.MOVE_NOTES, "in", source.keys.tag, packed, "1")
+        await _tell(source, [heir], totals="1")
         gone = [key for kind, key in source.keys.every() if kind not in _STAYS and key[-1] != ":"]
         gone += [source.keys("shares", kind) for kind in _SHARING]
         await self._forget(source, *gone)
@@ -256,6 +253,16 @@ async def _reap(client: StoreClient) -> None:
             await _check_nobody_runs([client])
             await asyncio.sleep(seconds(wait))
         wait, rows = await client.run(Verb.REAP, REAPED_AT_ONCE, 0, "final")
+
+
+async def _tell(source: StoreClient, targets: Sequence[StoreClient], totals: str = "") -> None:
+    """Tell partitions what another one knows beside tasks; with `totals` "1", these as well."""
+    cursor = b""
+    while cursor != b"0":
+        asked = ("out", totals, cursor or "0", _NAMES)
+        cursor, packed = await source.run(OperatorVerb.MOVE_NOTES, *asked)
+        for target in targets:
+            await target.run(OperatorVerb.MOVE_NOTES, "in", source.keys.tag, packed, totals)
 
 
 async def _end_turns(source: StoreClient) -> None:

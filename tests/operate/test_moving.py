@@ -224,6 +224,23 @@ async def test_many_that_wait_for_a_turn_are_moved(
         assert {*snapshot.lanes} == {group for group in groups if world.bench_of(group) is bench}
 
 
+async def test_ids_that_got_other_names_are_told_some_at_a_time(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be millions, where two applications number alike."""
+    monkeypatch.setattr("groupflow.operate.repartition._NAMES", 20)
+    world, names = make_world(1), {f"{'0' * 16} order-{n}": str(n) for n in range(1, 601)}
+    await world.note()
+    world.at(1)[0].raw.hset(world.at(1)[0].keys("renamed"), mapping=names)
+    world.raw.config_resetstat()
+    await world.move(2)
+    stats: Any = world.raw.info("commandstats")
+    assert stats["cmdstat_hscan"]["calls"] > len(names) / 40
+    for bench in world.at(2):
+        known: Any = bench.raw.hgetall(bench.keys("renamed"))
+        assert {name.decode(): number.decode() for name, number in known.items()} == names
+
+
 async def test_a_group_with_a_task_aside_is_moved_whose_tenant_may_not_start(
     make_world: MakeWorld,
 ) -> None:

@@ -3,9 +3,10 @@
 -- rules want to know of drained groups, the last fence and arrival, which only rise. Each call may be made again.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 'out' · 2 '1' if the partition is to be none any more, and its totals go as well
+-- ARGV     1 'out' · 2 '1' if the partition is to be none any more, and its totals go as well · 3 a cursor, '0' first ·
+--          4 about how many ids at most
 --          or 1 'in' · 2 where it comes from · 3 what 'out' packed · 4 '1' if the totals come here
--- returns  of 'out': packed; else nothing
+-- returns  of 'out': { the cursor of more ids, '0' where there are none; packed: some ids, and all else }; else nothing
 if ARGV[1] == 'out' then
   local totals = {}
   local count = ARGV[2] == '1' and call('HGETALL', K.count) or {}
@@ -16,12 +17,13 @@ if ARGV[1] == 'out' then
   for i = 1, #limits, 2 do
     if byte(limits[i]) == 100 then on_drained[limits[i]] = limits[i + 1] end
   end
-  return cmsgpack.pack({
-    totals = totals, on_drained = on_drained, renamed = call('HGETALL', K.renamed), paused_all = call('GET', K.paused_all) or nil,
+  local page = call('HSCAN', K.renamed, ARGV[3], 'COUNT', ARGV[4])
+  return { page[1], cmsgpack.pack({
+    totals = totals, on_drained = on_drained, renamed = page[2], paused_all = call('GET', K.paused_all) or nil,
     resumes_all = call('ZSCORE', K.resumes, '') or nil,
     segments = call('HMGET', K.segments, 'begun', 'closed', 'salt'),
     fence = call('GET', K.fence) or '0', sequence = call('HGET', K.count, 'sequence') or '0',
-  })
+  }) }
 end
 
 local notes = cmsgpack.unpack(ARGV[3])
