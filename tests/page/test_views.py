@@ -99,7 +99,7 @@ def test_what_failed_is_asked_again(
 
 
 def test_what_was_done_before_an_error_is_told(profile: BrowserContext) -> None:
-    """All that match a filter take several calls, and the last of these fails."""
+    """All that match a filter take several calls, and so do several tenants' tasks."""
     other, none = profile.new_page(), {"done": [], "stayed": [], "matching": 3, "next": None}
     answers: list[dict[str, Any]] = [
         {"json": none},
@@ -112,4 +112,11 @@ def test_what_was_done_before_an_error_is_told(profile: BrowserContext) -> None:
     at(other, "dead", type="fail")
     press(other, re.compile("^Redrive all .*that match$"), sure="Redrive")
     shows(other, "2 redriven; then: busy")
+    answers += [{"json": {"done": ["a"], "stayed": []}}, {"json": {}, "status": 503}]
+    other.route("**/api/task/drop", lambda route: route.fulfill(**answers.pop(0)))
+    at(other, "tasks", state="queued", id="ready-11")
+    for id_ in ("ready-110", "ready-111"):  # of two tenants
+        other.get_by_label(f"Choose {id_}").check()
+    press(other, "Drop", sure="Drop")
+    shows(other, re.compile("^1 dropped; then: "))
     other.close()

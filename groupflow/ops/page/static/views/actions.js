@@ -150,11 +150,11 @@ async function many(context, path, tasks, verb, text, danger, noun = LETTERS) {
   // Of a task, "Cancel" alone would be what leaves a dialog.
   const yes = verb === "Cancel" ? `Cancel task${tasks.length > 1 ? "s" : ""}` : verb;
   if (!(await confirmed(`${verb} ${what}?`, text, yes, danger))) return false;
-  return attempt(() => toEach(path, tasks), (answer) => (noun === TASKS && tasks.length === 1 && answer.done.length ? `${tasks[0].id} is ${answer.past ?? PAST[verb]}` : told(answer, PAST[verb])));
+  return attempt(() => toEach(path, tasks, PAST[verb]), (answer) => (noun === TASKS && tasks.length === 1 && answer.done.length ? `${tasks[0].id} is ${answer.past ?? PAST[verb]}` : told(answer, PAST[verb])));
 }
 
 // Tenant by tenant, since two of them may have letters or tasks of one id.
-async function toEach(path, letters) {
+async function toEach(path, letters, past) {
   const done = [];
   const stayed = [];
   let asked = 0; // tasks that run, and are to stop
@@ -172,7 +172,10 @@ async function toEach(path, letters) {
         done.push(...(answer.done ?? []));
         stayed.push(...answer.stayed);
       } catch (error) {
-        if (error.status !== 409) throw error;
+        if (error.status !== 409) {
+          if (done.length) error.message = `${told({ done, stayed }, past)}; then: ${error.message}`;
+          throw error;
+        }
         stayed.push({ id: ids[0], reason: error.message });
       }
     }
