@@ -32,7 +32,7 @@ HEAD = f"""\
 
 groupflow reads one TOML file: the one that `--config` names; else `groupflow.toml` in the current
 directory; else `/etc/groupflow/groupflow.toml`. Without any, the defaults hold. Write only what
-differs from them. [config/groupflow.toml](../config/groupflow.toml) shows every value, and
+differs from them. [config/groupflow.toml](../config/groupflow.toml) shows them, and
 [config/tenants.toml](../config/tenants.toml) several rules.
 
 Each setting is also

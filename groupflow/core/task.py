@@ -37,12 +37,14 @@ class Task:
         tenant: the tenant as text, ``None`` where the body names none.
         attempt: which attempt of this stage this is, from 1.
         crashes: how many claims of this task ended without a settle (its daemon died, or lost its
-            lease), from 0: while it is 0, no earlier run of this attempt has begun.
-        lost_leases: how many of `crashes` are lost leases: no daemon is known to have died of them.
+            lease), from 0. A run that a stop cancelled is not counted, nor one that a batch's
+            outcome sends back.
+        lost_leases: how many of `crashes` are lost leases, or runs that a stop could not end: no
+            daemon is known to have died of them.
         stage: the stage that the last `Advance` named, ``None`` before the first.
         context: what the last `Advance` handed on.
         fence: strictly rising over all claims in its partition. Guard your own writes with it:
-            ``UPDATE … SET fence = :fence WHERE id = :id AND fence < :fence``.
+            ``UPDATE … SET fence = :fence WHERE id = :id AND fence <= :fence``.
         enqueued_at: when the task became durable, Unix seconds by Redis's clock.
         cancelled: whether it is to be cancelled. It may become so while the attempt runs: a thread,
             or a batch with other tasks, is not cancelled itself, and may look here and end early.

@@ -284,8 +284,7 @@ class LocalWorker:
         if deaths >= self.rules.max_crashes:
             return f"{deaths} daemons died while they ran it"
         if task.lost_leases >= self.rules.max_lost_leases:
-            lost = f"{task.lost_leases} leases were lost while it ran"
-            return f"{lost}, by daemons that aren't known to have died"
+            return f"{task.lost_leases} daemons stopped, or lost their leases, while they ran it"
         return None
 
     def _pass_on(

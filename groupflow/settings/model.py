@@ -131,7 +131,7 @@ class Workers(Section):
     plain: Whole = Field(default=8, ge=0, le=10_000)
     """Workers for tasks without a group."""
     grouped: Whole = Field(default=16, ge=0, le=10_000)
-    """Workers for grouped tasks, one per group at most."""
+    """Workers for grouped tasks, one per group unless its rule's `concurrency` says more."""
     lease: Seconds = Field(default=8.0, ge=1, le=3600)
     """Seconds that a claim outlives its last renewal; then others take over."""
     max_block: Seconds = Field(default=60.0, ge=1)
@@ -146,7 +146,7 @@ class Workers(Section):
     """Claims of a task that may end with the death of their daemon before it is a dead letter."""
     max_lost_leases: Whole = Field(default=20, ge=1)
     """Claims of a task that may end with a lost lease, of a daemon that isn't known to have died,
-    before it is a dead letter."""
+    or with a stop that can't end it, before it is a dead letter."""
     unknown_for: Seconds = Field(default=30.0, ge=0, le=86_400)
     """Seconds that a task waits while no living daemon has a handler for its type, before it is a
     dead letter; 0: it is one at once."""

@@ -63,9 +63,9 @@ class NamedToken(HasToken):
     """`[http.tokens.NAME]`: a token that lets its holder do some things and no others."""
 
     rights: tuple[Right, ...] = Field(min_length=1)
-    """What it lets its holder do: look (all that is shown, bodies too), act (redrive, cancel, drop,
-    pause, resume), publish (`POST /api/tasks`, and follow-up tasks of what it pulls), pull (claim
-    from pools, and settle), fill (make a pool equal to a list)."""
+    """What it lets its holder do: look (all that is shown, bodies too), act (all that changes
+    tasks, groups, limits, schedules and scans), publish (`POST /api/tasks`, and follow-up tasks of
+    what it pulls), pull (claim from pools, and settle), fill (make a pool equal to a list)."""
     pools: tuple[str, ...] = ()
     """The pools that it may pull from and fill; none named: all."""
 

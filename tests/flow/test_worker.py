@@ -151,7 +151,7 @@ def test_a_reload_of_the_log_s_level_is_heeded() -> None:
 ENDS: list[Any] = [
     (22, 19, "3 daemons died while they ran it"),
     (21, 19, None),
-    (20, 20, "20 leases were lost while it ran, by daemons that aren't known to have died"),
+    (20, 20, "20 daemons stopped, or lost their leases, while they ran it"),
     (19, 19, None),
 ]
 

@@ -71,7 +71,7 @@ class Lives(Machine):
         """It ends in order; what it still held is handed over."""
         one = self.daemons[daemon]
         if one.is_up:
-            expected = self.crash_of(one)
+            expected = self.crash_of(one, left=True)
             assert {each.id for each in self.run(one.sessions.leave())} == expected
             assert self.run(one.sessions.leave()) == []
             one.is_up = False

@@ -253,12 +253,13 @@ class Machine(RuleBasedStateMachine):
                 claim.task.group or "", [(each.task.id, each.fence) for each in claim.run]
             )
 
-    def crash_of(self, one: Daemon) -> set[str]:
-        """The promise's view of a daemon that dies: its tasks are back, one crash richer."""
+    def crash_of(self, one: Daemon, *, left: bool = False) -> set[str]:
+        """The promise's view of a daemon that dies, or has left: its tasks are back, and say so."""
         gone = one.forget()
         for claim in gone:
             task = self.promise.tasks[claim.task.id]
             task.crashes, task.is_due = task.crashes + 1, True
+            task.lost_leases += left
             task.wait()
             self.promise.runs_of.pop(task.group, None)
         return {claim.task.id for claim in gone}

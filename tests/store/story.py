@@ -269,7 +269,8 @@ class Story(People):
     async def crashed(self, *words: str) -> None:
         """Tasks come, and a daemon dies with all of them, where none is in quarantine yet."""
         ids = " ".join(words)
-        await self.go_on(f"take {ids} | victim: claim {ids} | victim: leave")
+        await self.go_on(f"take {ids} | victim: claim {ids} | victim: crash victim {ids}")
+        await self.go_on("victim: leave")
 
     async def silent(self, name: str = "d1") -> None:
         """Ten leases have passed since a daemon lost its own."""

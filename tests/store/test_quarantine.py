@@ -96,6 +96,9 @@ test_crashes_and_lost_leases = played(
     a goodbye is a sign of life::
         take a0 | open d2 | claim a0 | lose d1 a0 | leave | gone losing lost:d1 | crash
         task a0 queued crashes=0 lost_leases=1
+    a stop that a task outlives is no crash, whatever comes of the name: {one}::
+        take {one} | open d2 | claim {one} | leave | gone losing lost:d1 | crash
+        task {one} queued crashes=0 lost_leases=1 | d2: claim {one}*1
     what ended meanwhile stays ended::
         take a0 b0 c0 d0 | claim a0 b0 c0 d0 | lose | d2: claim a0 | done a0 | d2: claim b0
         bury b0 | d2: claim c0 | bury c0 | redrive c0 | crash

@@ -99,8 +99,8 @@ local CAME_BACK = '-'
 
 -- Takes every claim away from a daemon that can no longer settle them: each task goes back to its place, the first of
 -- its group, and the daemon is forgotten. `fate` is what is known of its process: it 'lived', so nothing is counted; it
--- 'died', a crash of each; nil where its lease ran out (of a puller, which has no process to know again, that is a
--- crash too, unless it came back to another epoch). Where it holds more than `most`, the rest and the session stay: call
+-- 'died', a crash of each; it 'left', a lost lease of each for good; nil where its lease ran out (of a puller, which has
+-- no process to know again, that is a crash, unless it came back to another epoch). Where it holds more than `most`, the rest and the session stay: call
 -- it again. Returns one row a task (id, group, fence), and whether the session is over.
 local function hand_over(daemon, now, fate, most)
   local rows, claims, slots, pool = {}, {}, {}, pool_of(daemon)
@@ -120,6 +120,7 @@ local function hand_over(daemon, now, fate, most)
     local claim = claims[n]
     local id = id_of(claim.entry)
     local ends = fate ~= 'lived' and call('HINCRBY', K.task_state .. id, 'crashes', 1)
+    if fate == 'left' then call('HINCRBY', K.task_state .. id, 'lost_leases', 1) end
     take_back(claim, now, lose and lose(claim, id, ends))
     rows[n], slots[n] = { id, claim.group, claim.fence }, claim.slot
   end
