@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from http import HTTPStatus
@@ -164,7 +164,7 @@ class PoolFilling:
         pieces = spooled.read(SLICE)
         while some := await asyncio.to_thread(next, pieces, None):
             sliced = await asyncio.to_thread(self._by_partition, pool, some, router)
-            await asyncio.gather(*map(_check_room, clients, bounds, sliced))
+            await _check_room(clients, bounds, sliced)
             numbers = numbers or await self._begin(pool)
             found = await asyncio.gather(
                 *(
@@ -195,23 +195,34 @@ class PoolFilling:
         return sliced
 
 
-async def _check_room(client: StoreClient, backpressure: Backpressure, tasks: list[Listed]) -> None:
-    """Check that a slice may be written to a partition. Tasks that already wait take no more room.
+async def _check_room(
+    clients: Sequence[StoreClient], bounds: Sequence[Backpressure], sliced: list[list[Listed]]
+) -> None:
+    """Check that a slice may be written. Tasks that already wait take no more room.
 
     Raises:
         RequestRefused: its new tasks would go beyond a limit.
     """
-    known = await present(client, [(task.id, task.scope) for task in tasks])
-    new = [task for task, is_known in zip(tasks, known, strict=True) if not is_known]
-    if not new:
+    new = await asyncio.gather(*map(_new_of, clients, sliced))
+    number = sum(map(len, new))
+    if not number:
         return
-    queued = (await Enqueuer(client).enqueue(())).queued  # none: it only tells
-    size = sum(len(task.packed) for task in new)
-    if reason := await backpressure.reason(queued + len(new), size):
-        raise _broken_off(
-            f"There is no room for {len(new)} more tasks of {size} bytes: with them {reason}, and "
-            f"a list stops at {RESUME_AT:.0%} of that, so that messages still come in"
-        )
+    # Without a task it only tells how many wait in the partition.
+    told = await asyncio.gather(*(Enqueuer(client).enqueue(()) for client in clients))
+    waiting = sum(each.queued for each in told) + number
+    for backpressure, tasks in zip(bounds, new, strict=True):
+        size = sum(len(task.packed) for task in tasks)
+        if reason := await backpressure.reason(waiting, size):
+            raise _broken_off(
+                f"There is no room for {number} more tasks: with them {reason}, and "
+                f"a list stops at {RESUME_AT:.0%} of that, so that messages still come in"
+            )
+
+
+async def _new_of(client: StoreClient, tasks: list[Listed]) -> list[Listed]:
+    """Those that a partition doesn't know."""
+    known = await present(client, [(task.id, task.scope) for task in tasks])
+    return [task for task, is_known in zip(tasks, known, strict=True) if not is_known]
 
 
 def _broken_off(
