@@ -173,9 +173,13 @@ class Results:
         """The table, what only reports, and of which commit, machine and versions all is."""
         lines, row = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"], None
         costs: dict[str, list[str]] = {}  # by the title of their row: what has nothing beside it
+        disturbed: dict[str, list[str]] = {}  # titles of rows, by how many of their rounds
         for each in self.rows:
             if row is None or not each.key.startswith(f"{row.key}."):
                 row = each
+                number = sum(one.is_disturbed for one in each.rounds)
+                if number:
+                    disturbed.setdefault(f"{number} of {len(each.rounds)}", []).append(each.title)
             title, ours, *rest = each.cells
             part = title.removesuffix(f", {row.title}")
             if each.peers or each.is_met is not None:
@@ -192,9 +196,10 @@ class Results:
             f"Recording a task costs {self.record_us:.2f} µs, in every peer.",
             "",
         ]
+        lines += [
+            f"- {number} rounds disturbed: {'; '.join(of)}" for number, of in disturbed.items()
+        ]
         for row in self.rows:
-            if disturbed := sum(each.is_disturbed for each in row.rounds):
-                lines.append(f"- {row.title}: {disturbed} of {len(row.rounds)} rounds disturbed")
             lines += [f"- {row.title}: {who} had {what}" for who, what in row.verdicts.items()]
         lines += [f"- {problem.splitlines()[0]}" for problem in self.problems]
         return "\n".join(lines).rstrip() + "\n"

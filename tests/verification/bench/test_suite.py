@@ -36,7 +36,7 @@ def test_a_ratio_is_of_each_round_and_none_is_left_out() -> None:
     assert row.ratio(PEER) == Span(2.0, 1.0, 3.0)  # 90 ÷ 50, of the medians, is of no round
     assert row.cells[1:] == ("90 tasks/s", f"{PEER} 50", "2.00 (1.00 to 3.00)", "≥ 2: yes")
     row.rounds[0].seconds, row.rounds[2].stolen = 61.0, 0.5
-    assert "drain: 2 of 3 rounds disturbed" in Results("a", False, "now", {}, 0.5, [row]).markdown()
+    assert "2 of 3 rounds disturbed: drain" in Results("a", False, "now", {}, 0.5, [row]).markdown()
     row.rounds = [Round({OURS: 400.0})]  # without the peer
     assert row.ratio(PEER) is None
     assert row.is_met is False
