@@ -25,7 +25,8 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## List the targets (this)
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
 
-demo: .venv/.ready servers ## See groupflow at work, on private servers that are gone afterwards
+demo: .venv/.ready ## See groupflow at work, on private servers that are gone afterwards
+	@.ci/setup $@
 	@$(BIN)/groupflow demo $(ARGS)
 
 test: .venv/.ready servers analyzers browser ## Run what a contributor waits for, on real servers (TESTS=…, ARGS=…)
