@@ -5,6 +5,8 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# With -j several would set up at once, and apt lets one in at a time.
+.NOTPARALLEL:
 .PHONY: help demo quick test clusters long check docs bench lock clean servers analyzers spin browser languages image model crash soak sim ticks figures mutants elsewhere release
 
 # What is run instead of all that a target runs, in how many processes (they wait half of the time, for leases
