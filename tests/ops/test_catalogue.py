@@ -195,7 +195,7 @@ def test_the_dashboard_s_expressions(tmp_path: Path) -> None:
 def test_the_dashboard_shows_what_alerts_are_about() -> None:
     shown = set().union(*map(metrics_in, EXPRESSIONS))
     asked = set().union(*(metrics_in(rule["expr"]) for rule in RULES))
-    yardsticks = {"lease_seconds", "build_info", "tasks_claimed_total"}
+    yardsticks = {"lease_seconds", "tasks_claimed_total"}
     assert asked - shown == {f"groupflow_{name}" for name in yardsticks}
     assert {name for name in series() if "_event_loop_" in name} <= shown
 
