@@ -14,6 +14,7 @@ import structlog
 
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.crashpoints import crash_point
+from groupflow.store.pulling import puller_of
 from groupflow.store.sessions import Sessions
 from groupflow.upkeep.renew import log_handed_over
 
@@ -50,7 +51,7 @@ class Reaper:
         self._began = monotonic()
 
     async def run_once(self) -> float:
-        """Take over from daemons whose lease is over."""
+        """Take over from daemons, which it counts, and pullers whose lease is over."""
         grace = self._grace_left()
         if grace > 0:
             return grace
@@ -58,7 +59,8 @@ class Reaper:
         wait, handed = await self._sessions.reap()
         crash_point("after_reap", handed)
         for each in handed:
-            self._measures.taken_over += 1
+            if puller_of(each.daemon) is None:
+                self._measures.taken_over += 1
             log_handed_over("task.taken_over", each)
         if wait == 0:
             return AGAIN

@@ -244,7 +244,9 @@ class Reaped(Sessions):
 
     async def reap(self) -> tuple[float | None, list[HandedOver]]:
         self.passes += 1
-        return self.wait, [HandedOver(f"t{n}", "g", n, "d2") for n in range(3)]
+        taken = [HandedOver(f"t{n}", "g", n, "d2") for n in range(3)]
+        # Of a worker that pulls, whose silence is no daemon's death.
+        return self.wait, [*taken, HandedOver("t3", None, 3, "pool/couriers/w1")]
 
 
 LOOKS = [
