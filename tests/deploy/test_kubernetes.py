@@ -105,3 +105,4 @@ def test_keda_scales_what_is_there() -> None:
         assert 0 < int(limits[name]["threshold"]) <= most
     patch = yaml.safe_load(at(read(EXAMPLE / "kustomization.yaml"), "patches/*/patch"))
     assert {"op": "remove", "path": "/spec/replicas"} in patch
+    assert at(scaled, "fallback/behavior") == "currentReplicasIfHigher", "it stops daemons that run"
