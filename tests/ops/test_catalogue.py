@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -116,6 +117,7 @@ ALERTS, ALERTS_TEST = PROMETHEUS / "alerts.yaml", PROMETHEUS / "alerts_test.yaml
 DASHBOARD: dict[str, Any] = orjson.loads(
     (ROOT / "deploy" / "grafana" / "groupflow.json").read_bytes()
 )
+SCALED_OBJECT = ROOT / "deploy" / "kubernetes" / "overlays" / "example" / "scaledobject.yaml"
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
 EXPRESSIONS: list[str] = [t["expr"] for panel in PANELS for t in panel.get("targets", ())]
 RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
@@ -198,6 +200,38 @@ def test_the_dashboard_shows_what_alerts_are_about() -> None:
     yardsticks = {"lease_seconds", "tasks_claimed_total"}
     assert asked - shown == {f"groupflow_{name}" for name in yardsticks}
     assert {name for name in series() if "_event_loop_" in name} <= shown
+
+
+@pytest.mark.parametrize(
+    ("waiting", "oldest", "wanted"), [(40, 3.0, 48), (40, 0.0, 8), (0, 0.0, 8)]
+)
+def test_keda_counts_what_daemons_can_do(
+    waiting: int, oldest: float, wanted: int, tmp_path: Path
+) -> None:
+    """None of what is delayed or waits for a pool, where nothing else waits.
+
+    And none of what pools' workers hold: here 5 of 13 tasks.
+    """
+    told = dict[str, float]()
+    for daemon, busy in (("a", 6), ("b", 2)):
+        for state, number in (("ready", waiting), ("running", 13)):
+            told[f'cluster_groups{{instance="{daemon}",state="{state}"}}'] = number
+        for pool in ("plain", "grouped"):
+            of = f'instance="{daemon}",pool="{pool}"'
+            told[f"workers_busy{{{of}}}"] = busy
+            told[f"cluster_oldest_waiting_seconds{{{of}}}"] = oldest
+            told[f'cluster_tasks{{{of},state="queued"}}'] = waiting
+            told[f'cluster_tasks{{{of},state="running"}}'] = 13
+    triggers = yaml.safe_load(SCALED_OBJECT.read_text())["spec"]["triggers"]
+    queries = [each["metadata"]["query"] for each in triggers]
+    assert [complaint for each in queries for complaint in complaints(each)] == []
+    answer = {"eval_time": "1m", "exp_samples": [{"labels": "{}", "value": wanted}]}
+    rows = [{"series": f"groupflow_{name}", "values": f"{n}x5"} for name, n in told.items()]
+    asked = [{"expr": each, **answer} for each in queries]
+    test = {"interval": "1m", "input_series": rows, "promql_expr_test": asked}
+    file = tmp_path / "test.yaml"
+    file.write_text(yaml.safe_dump({"tests": [test]}))
+    assert "SUCCESS" in promtool("test", "rules", file)
 
 
 def test_references_lead_somewhere() -> None:
