@@ -19,6 +19,7 @@ POD = at(STATEFUL, "spec/template/spec")
 CONTAINER = at(POD, "containers/*")
 ENVIRONMENT = {each["name"]: each for each in CONTAINER["env"]}
 PORT, HEALTH = CONTAINER["ports"]
+REDIS = at(read(CLUSTERS / "redis.yaml"), "spec/redisLeader")
 
 
 @pytest.mark.parametrize("folder", [BASE, EXAMPLE, CLUSTERS], ids=lambda folder: folder.name)
@@ -58,6 +59,10 @@ def test_ports_and_times_fit_the_settings(folder: Path) -> None:
     probe, workers = CONTAINER["livenessProbe"], settings.workers
     killed_after = probe["periodSeconds"] * (probe["failureThreshold"] - 1)
     assert killed_after > workers.max_block + workers.lease
+    starting, reading = CONTAINER["startupProbe"], at(REDIS, "livenessProbe")
+    assert starting["periodSeconds"] * starting["failureThreshold"] > (
+        reading["periodSeconds"] * reading["failureThreshold"]
+    ), "a Redis that reads its file would have daemons restarted"
     assert POD["terminationGracePeriodSeconds"] > workers.drain + HAND_BACK
 
 
