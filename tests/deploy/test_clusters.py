@@ -102,7 +102,7 @@ def test_users_of_redis(settings: Settings) -> None:
     assert _hash(password) in ours.split()
     assert "nopass" not in default + ours
     single = (DEPLOY / "redis" / "groupflow.acl").read_text()
-    added = {"+spublish", "+ssubscribe", "+sunsubscribe", "+wait", "+cluster|info"}
+    added = {"+spublish", "+ssubscribe", "+sunsubscribe", "+cluster|info"}
     everywhere = {"~{groupflow:*}:*", "&{groupflow:*}:*"}
     words = {word for word in ours.split() if not word.startswith("#")}
     assert words == set(single.split()) | added | everywhere

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -138,6 +139,22 @@ class TestRedis:
         ):
             with pytest.raises(NoPermissionError):
                 user.execute_command(*command.split())
+
+    async def test_enough_for_the_demo_s_corner(self, guarded: RedisServer) -> None:
+        """With what the README adds for it."""
+        (words,) = re.findall(r"`([^`]+ \+scan)`", (DEPLOY / "redis" / "README.md").read_text())
+        bench = Bench(as_user(guarded.url, "demo"), keys=Keys("groupflow-demo-0a1b2c3d"))
+        with nothing_denied(guarded) as bench.raw:
+            user: Any = bench.raw
+            user.execute_command("ACL", "SETUSER", "demo", *ACL.split()[2:], ">pw", *words.split())
+            daemon = await bench.daemon("d1")
+            async with bench.client.wakes() as wakes:
+                assert await anext(wakes) == b"all"
+            await bench.enqueue(arrival("plain-0"))
+            await daemon.complete(await daemon.claim_one("plain"))
+            await bench.client.erase_namespace()
+            assert bench.raw.keys("{groupflow-demo-*") == []
+        await bench.close()
 
     def test_nobody_can_log_in_with_the_file_as_it_is(self) -> None:
         assert [words for words in (" >", " #", "nopass") if words in ACL] == []
