@@ -80,7 +80,11 @@ def test_a_daemon_has_its_pod_s_name_and_finds_its_files() -> None:
     assert at(volumes, "config/configMap/name") == made[0]
     assert at(volumes, "secrets/secret/secretName") == made[1]
     user, group = (POD["securityContext"][each] for each in ("runAsUser", "runAsGroup"))
-    assert f"\nUSER {user}:{group}\n" in (DEPLOY / "docker" / "Dockerfile").read_text()
+    image = (DEPLOY / "docker" / "Dockerfile").read_text()
+    assert f"\nUSER {user}:{group}\n" in image
+    # Not the daemon is the first process: it reaps none but its own.
+    assert 'ENTRYPOINT ["tini", "-s", "--", "groupflow"]' in image
+    assert "command" not in CONTAINER
 
 
 def test_settings_load_from_a_mounted_secret(tmp_path: Path, monkeypatch: Any) -> None:
@@ -104,10 +108,10 @@ def test_keda_scales_what_is_there() -> None:
     scaled = read(EXAMPLE / "scaledobject.yaml")["spec"]
     target = {"kind": STATEFUL["kind"], "name": at(STATEFUL, "metadata/name")}
     assert scaled["scaleTargetRef"] == target
+    assert at(scaled, "fallback/behavior") == "currentReplicasIfHigher", "it stops daemons that run"
     workers = load_settings(EXAMPLE / "groupflow.toml").workers
     limits: dict[str, Any] = {each["name"]: each["metadata"] for each in scaled["triggers"]}
     for name, most in (("groups", workers.grouped), ("plain", workers.plain)):
         assert 0 < int(limits[name]["threshold"]) <= most
     patch = yaml.safe_load(at(read(EXAMPLE / "kustomization.yaml"), "patches/*/patch"))
     assert {"op": "remove", "path": "/spec/replicas"} in patch
-    assert at(scaled, "fallback/behavior") == "currentReplicasIfHigher", "it stops daemons that run"

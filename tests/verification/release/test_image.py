@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from groupflow.servers.server import free_ports
@@ -77,7 +78,11 @@ def test_a_daemon_of_the_image(make_rig: MakeRig, image: Image) -> None:
         daemon.wait_for("daemon.started")
         rig.publish(mixed(60, seed=37))
         rig.wait_for_all()
-        process = Path(f"/proc/{daemon.pid}")
+        # Before it an init stands, which reaps what commands leave behind, and hands signals on.
+        init = psutil.Process(daemon.pid)
+        assert init.name() == "tini"
+        (main,) = init.children()
+        process = Path(f"/proc/{main.pid}")
         lines = (process / "status").read_text().splitlines()
         status = dict(line.split(":\t", 1) for line in lines)
         assert status["Uid"].split() == ["10001"] * 4
