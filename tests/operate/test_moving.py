@@ -231,7 +231,7 @@ async def test_ids_that_got_other_names_are_told_some_at_a_time(
     monkeypatch.setattr("groupflow.operate.repartition._NAMES", 20)
     world, names = make_world(1), {f"{'0' * 16} order-{n}": str(n) for n in range(1, 601)}
     await world.note()
-    world.at(1)[0].raw.hset(world.at(1)[0].keys("renamed"), mapping=names)
+    world.raw.hset(world.at(1)[0].keys("renamed"), mapping=names)
     world.raw.config_resetstat()
     await world.move(2)
     stats: Any = world.raw.info("commandstats")
