@@ -86,8 +86,8 @@ def _children() -> Iterator[int]:
     """By ``/proc``; none where there is no ``/proc``."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it ended while we looked
-            # "pid (name) state ppid …", and a name may hold anything, brackets too.
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+            # "pid (name) state ppid …", and a name may hold any bytes, brackets too.
+            if int(stat.read_bytes().rpartition(b")")[2].split()[1]) == os.getpid():
                 yield int(stat.parent.name)
 
 

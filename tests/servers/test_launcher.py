@@ -17,9 +17,9 @@ from redis import Redis
 from groupflow.core.errors import GroupflowError
 from groupflow.servers import MissingServer, RabbitmqServer, RedisServer, private_servers
 from groupflow.servers.kinds import HASH_EXCHANGE
-from groupflow.servers.process import ServerFailed
+from groupflow.servers.process import ServerFailed, ServerProcess
 from groupflow.servers.server import free_ports
-from tests.deadlines import until
+from tests.deadlines import deadline, until
 from tests.servers.replicated import ClusterNode
 from tests.servers.valkey import ValkeyServer
 
@@ -125,6 +125,23 @@ async def test_a_cancelled_start_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await start
     assert _processes_of(tmp_path) == []
+
+
+async def test_daemons_of_a_server_die_beside_a_name_that_is_no_utf8(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"\xc3")
+    odd.write_text("#!/bin/sh\nread line\n")
+    odd.chmod(0o755)
+    # Started before ours: it comes first in /proc.
+    other = await asyncio.create_subprocess_exec(odd, stdin=asyncio.subprocess.PIPE)
+    stat = Path(f"/proc/{other.pid}/stat")
+    await until(lambda: b"(\xc3)" in stat.read_bytes())
+    command = ["sh", "-c", f"setsid sleep {2 * deadline()} &"]
+    home = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    server = await ServerProcess.spawn(command, log=tmp_path / "log", environment=home)
+    await server.wait()
+    assert _processes_of(tmp_path) == []
+    other.kill()
+    await other.wait()
 
 
 async def test_missing_programs_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
