@@ -42,28 +42,33 @@ class ServerProcess:
     ) -> ServerProcess:
         """Start a server in a process group of its own, with just this environment.
 
-        Its output is appended to `log`. It runs in the log's folder unless another `folder` is
-        named. `scratch` is a folder to remove if this process dies without stopping the server.
+        Its output, and its guard's, is appended to `log`. It runs in the log's folder unless
+        another `folder` is named. `scratch` is a folder to remove if this process dies without
+        stopping the server.
 
         Raises:
             ServerFailed: the program can't be run.
         """
         # Not asyncio's subprocess: that belongs to one loop, and a server that a test run shares
         # outlives the loops of its tests.
-        guard = subprocess.Popen(  # noqa: ASYNC220, S603
-            [sys.executable, "-I", "-S", str(_GUARD), str(log), str(scratch or ""), *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=dict(environment),
-            cwd=folder or log.parent,
-            start_new_session=True,  # a Ctrl-C at the terminal is ours to act on, not theirs
-        )
+        with log.open("ab") as said:
+            said_before = said.tell()
+            guard = subprocess.Popen(  # noqa: ASYNC220, S603
+                [sys.executable, "-I", "-S", str(_GUARD), str(log), str(scratch or ""), *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                env=dict(environment),
+                cwd=folder or log.parent,
+                start_new_session=True,  # a Ctrl-C at the terminal is ours to act on, not theirs
+            )
         assert guard.stdin is not None and guard.stdout is not None  # noqa: S101, PT018  both pipes
         try:
             told = await asyncio.to_thread(guard.stdout.readline)
             if not told:
-                raise ServerFailed(f"{command[0]} can't be run")
+                words = (await asyncio.to_thread(log.read_bytes))[said_before:]
+                last = words.decode(errors="replace").splitlines()[-1:]
+                raise ServerFailed(": ".join([f"{command[0]} can't be run", *last]))
             return cls(guard, int(told))
         except BaseException:
             guard.stdin.close()  # the lifeline: all of the server dies now

@@ -106,11 +106,14 @@ class PrivateServer(ABC):
 
     def environment(self) -> dict[str, str]:
         """The server's whole environment: the user's must not steer a private server."""
-        return {
+        environment = {
             "HOME": str(self.folder),
             "LC_ALL": "C.UTF-8",
             "PATH": os.environ.get("PATH", os.defpath),
         }
+        if libraries := os.environ.get("LD_LIBRARY_PATH"):  # our own Python, the guard's, needs it
+            environment["LD_LIBRARY_PATH"] = libraries
+        return environment
 
     def prepare(self) -> None:  # noqa: B027  most servers need no files
         """Write what the server reads from its folder on start."""

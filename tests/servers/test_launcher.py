@@ -144,6 +144,26 @@ async def test_daemons_of_a_server_die_beside_a_name_that_is_no_utf8(tmp_path: P
     await other.wait()
 
 
+async def test_a_python_that_needs_a_library_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard is run by the same; without the variable an error says what is wrong."""
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\n[ "$LD_LIBRARY_PATH" = {tmp_path} ] && exec {sys.executable} "$@"\n'
+        "echo libpython3.so: cannot open shared object file >&2\nexit 127\n"
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    store = RedisServer(tmp_path / "redis")
+    with pytest.raises(ServerFailed, match=r"redis-server can't be run: libpython3\.so: cannot"):
+        await store.start()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    async with store:
+        assert _listening(store.port)
+
+
 async def test_missing_programs_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(RabbitmqServer, "programs", ("rabbitmq-server",))
