@@ -215,7 +215,7 @@ def dev(
 
     Needs no configuration and no server that runs: RabbitMQ and Redis are started privately and
     are gone at the end, with all that was in them. Rules are taken from groupflow.toml where there
-    is one; its servers and its page's address are not.
+    is one; its servers, and its page's addresses and tokens, are not.
 
     For example:
 

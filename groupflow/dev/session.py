@@ -20,13 +20,13 @@ import watchfiles
 from rich.console import Console
 
 from groupflow.core.masking import plain_text
+from groupflow.dev.variables import TOKEN, URL, of_daemon, of_verbs
 from groupflow.ops.signals import cancelled_by_signals
 from groupflow.servers import PrivateServers, private_servers
 from groupflow.servers.process import DaemonProcess, ServerProcess
 from groupflow.servers.server import free_ports
 from groupflow.settings.load import PREFIX
 
-URL, TOKEN = f"{PREFIX}URL", f"{PREFIX}TOKEN"  # of the page, for verbs that call it
 _PORT = 9464  # of the page, unless another process has it
 _READY = '"intake.started"'
 _LOOK_EVERY = 0.05  # seconds between two looks at its log
@@ -57,11 +57,11 @@ async def _dev(console: Console, app: str, config: Path | None, *, shows_page: b
     console.print("Starting a private RabbitMQ and Redis; they are gone when this ends.")
     async with private_servers() as servers:
         with TemporaryDirectory(prefix="groupflow-dev-") as folder:
-            session_ = _Session(console, app, config, servers, Path(folder))
-            await session_.run(shows_page=shows_page)
+            session = Session(console, app, config, servers, Path(folder))
+            await session.run(shows_page=shows_page)
 
 
-class _Session:
+class Session:
     """The daemon, its log, and the files that restart it."""
 
     def __init__(
@@ -70,21 +70,15 @@ class _Session:
         self._console = console
         self._page = f"127.0.0.1:{_page_port()}"
         self._token = secrets.token_urlsafe(16)
-        self._urls = {
+        urls = {
             f"{PREFIX}RABBITMQ__URL": servers.rabbitmq.url,
             f"{PREFIX}REDIS__URL": servers.redis.url,
         }
-        settings = {
-            "HTTP__LISTEN": self._page,
-            "HTTP__TOKEN": self._token,
-            "LOG__LEVEL": "debug",  # has a line for each task
-            "LOG__FORMAT": "json",
-            "WORKERS__DRAIN": "2",
-        }
-        ours = {f"{PREFIX}{name}": value for name, value in settings.items()}
+        self._told = {**urls, **of_verbs(config), URL: f"http://{self._page}", TOKEN: self._token}
+        ours = of_daemon(config, self._page, self._token)
         options = ["--app", app, "--name", "dev"]
         options += ["--config", str(config)] if config is not None else []
-        environment, log = {**os.environ, **ours, **self._urls}, folder / "daemon.log"
+        environment, log = {**os.environ, **ours, **urls}, folder / "daemon.log"
         # In the current directory, where it looks for its application.
         self._child = _Child(options, environment, log, folder=Path.cwd())
 
@@ -119,8 +113,7 @@ class _Session:
                 return
 
     async def _tell(self, *, shows_page: bool) -> None:
-        told = {**self._urls, URL: f"http://{self._page}", TOKEN: self._token}
-        exports = "\n".join(f"  export {name}={value}" for name, value in told.items())
+        exports = "\n".join(f"  export {name}={value}" for name, value in self._told.items())
         self._console.print(
             f"\nThe page: http://{self._page}/ (token: {self._token})\nIn another shell, so that "
             f"`groupflow publish`, all other verbs and curl meet it:\n{exports}"
