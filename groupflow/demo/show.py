@@ -34,7 +34,7 @@ from groupflow.servers import private_servers
 from groupflow.servers.process import DaemonProcess
 from groupflow.servers.server import free_ports
 from groupflow.settings.load import PREFIX, load_settings
-from groupflow.settings.transport import address_of
+from groupflow.settings.transport import address_of, split_files
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 
@@ -107,7 +107,7 @@ async def _demo(console: Console, config: Path | None, *, keep: bool) -> int:
 class Servers:
     """Two running servers, and the demo's own name on them."""
 
-    rabbitmq: str  # its URL, password included: never to be shown
+    rabbitmq: str  # its URL, password and TLS files included: never to be shown
     redis: str  # the same
     name: str  # of the queue, and of the keys' namespace; no other program has it
 
@@ -117,7 +117,9 @@ class Servers:
         mine = {key: text for key, text in os.environ.items() if not key.startswith(PREFIX)}
         mine.pop("CREDENTIALS_DIRECTORY", None)
         for section, url in (("RABBITMQ", self.rabbitmq), ("REDIS", self.redis)):
-            mine[f"{PREFIX}{section}__URL"] = url
+            mine[f"{PREFIX}{section}__URL"], files = split_files(url)
+            for name, path in files.items():  # from here, while a daemon runs in its own folder
+                mine[f"{PREFIX}{section}__{name.upper()}"] = str(Path(path).absolute())
             mine[f"{PREFIX}{section}__ALLOW_PLAINTEXT"] = "true"  # the file had to say so already
         names = {f"{PREFIX}RABBITMQ__QUEUE": self.name, f"{PREFIX}REDIS__NAMESPACE": self.name}
         return mine | names

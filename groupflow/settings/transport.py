@@ -64,9 +64,20 @@ def split_tls(url: str) -> tuple[str, ssl.SSLContext | None]:
     Raises:
         OSError: a file can't be read, or is no certificate or key.
     """
-    parts = split_url(url)
-    if parts.scheme not in TLS_SCHEMES:
+    if split_url(url).scheme not in TLS_SCHEMES:
         return url, None
+    plain, files = split_files(url)
+    context = ssl.create_default_context(cafile=files.get("ca_file"))
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if "cert_file" in files:
+        # Else an encrypted key would make OpenSSL ask for its password on the terminal.
+        context.load_cert_chain(files["cert_file"], files.get("key_file"), password="")
+    return plain, context
+
+
+def split_files(url: str) -> tuple[str, dict[str, str]]:
+    """A URL without TLS files, and these by the names of their settings: `with_tls` undone."""
+    parts = split_url(url)
     files: dict[str, str] = {}
     rest = []
     for part in parts.query.split("&") if parts.query else ():
@@ -75,12 +86,7 @@ def split_tls(url: str) -> tuple[str, ssl.SSLContext | None]:
             files[name] = unquote(value)
         else:
             rest.append(part)
-    context = ssl.create_default_context(cafile=files.get("ca_file"))
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if "cert_file" in files:
-        # Else an encrypted key would make OpenSSL ask for its password on the terminal.
-        context.load_cert_chain(files["cert_file"], files.get("key_file"), password="")
-    return urlunsplit(parts._replace(query="&".join(rest))), context
+    return (urlunsplit(parts._replace(query="&".join(rest))) if files else url), files
 
 
 def is_loopback(listen: str) -> bool:

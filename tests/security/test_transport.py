@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import ValidationError
+from rich.console import Console
 
 from groupflow.broker.connection import connect
 from groupflow.broker.publisher import Outgoing
@@ -18,9 +19,11 @@ from groupflow.core.app import App
 from groupflow.core.errors import BrokerUnavailable, ConfigError, StoreUnavailable
 from groupflow.core.task import Task
 from groupflow.daemon import Daemon
+from groupflow.demo.show import CONFIG, servers_for
 from groupflow.flow.handling import Failed
 from groupflow.flow.http_handlers import HttpRunner
 from groupflow.servers import RedisServer
+from groupflow.settings.load import load_settings
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.transport import split_tls, stays_here
@@ -143,6 +146,29 @@ class TestRedis:
     async def test_tls_to_a_plain_port(self, redis_server: RedisServer) -> None:
         with pytest.raises(StoreUnavailable):
             await _ping(settings("redis", url=redis_server.url.replace("redis:", "rediss:")), 0.5)
+
+
+async def test_the_demo_s_daemons_trust_what_its_file_says(
+    authority: Authority,
+    tls_redis: TlsRedis,
+    tls_rabbitmq: TlsRabbitmq,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = tmp_path / "groupflow.toml"
+    config.write_text(
+        f'[rabbitmq]\nurl = "{tls_rabbitmq.tls_url}"\nca_file = "ca.pem"\n'
+        f'[redis]\nurl = "{tls_redis.tls_url}"\nca_file = "ca.pem"\n'
+    )
+    monkeypatch.chdir(authority.folder)
+    async with servers_for(config, Console(quiet=True)) as servers:
+        for name, text in servers.environment().items():
+            monkeypatch.setenv(name, text)
+    monkeypatch.chdir(tmp_path)  # a daemon runs elsewhere
+    found = load_settings(CONFIG)
+    assert found.rabbitmq.ca_file == found.redis.ca_file == authority.ca
+    assert found.rabbitmq_url().startswith(tls_rabbitmq.tls_url)
+    await _ping(found)
 
 
 async def test_another_ca_of_rabbitmq(tls_rabbitmq: TlsRabbitmq, stranger: Authority) -> None:
