@@ -80,7 +80,7 @@ class Session:
         options += ["--config", str(config)] if config is not None else []
         environment, log = {**os.environ, **ours, **urls}, folder / "daemon.log"
         # In the current directory, where it looks for its application.
-        self._child = _Child(options, environment, log, folder=Path.cwd())
+        self._child = _Child(options, environment, log, scratch=folder, folder=Path.cwd())
 
     async def run(self, *, shows_page: bool) -> None:
         """Serve until cancelled."""
@@ -91,6 +91,7 @@ class Session:
                 async for changed in self._saves():
                     self._console.print(f"{', '.join(changed)} saved: restarting")
                     await self._child.stop()
+                    self._child.renew_log()
                     await self._child.start()
                 reading.cancel()  # the watch ended: leave
         finally:
@@ -136,21 +137,32 @@ class Session:
 class _Child(DaemonProcess):
     """The daemon that restarts, and what it says."""
 
+    _logs = 1  # so far
+
+    def renew_log(self) -> None:
+        """Give what starts next a log of its own, so that a long session fills no disk."""
+        self.log.unlink()
+        self.log.touch()
+        self._logs += 1
+
     async def lines(self) -> AsyncIterator[str | None]:
-        """The log of all its processes, line by line, for ever; ``None`` where one has ended."""
+        """The logs of all its processes, line by line, for ever; ``None`` where one has ended."""
         self.log.touch()
         told: ServerProcess | None = None  # the last one whose end was told
-        with self.log.open(errors="replace") as file:
-            while True:
-                process = self.process
-                # Asked first: then all its lines are in the file.
-                has_ended = process not in (None, told) and not process.alive
-                while line := file.readline():
-                    yield line.rstrip("\n")
-                if has_ended:
-                    told = process
-                    yield None
-                await asyncio.sleep(_LOOK_EVERY)
+        while True:
+            number, is_renewed = self._logs, False
+            with self.log.open(errors="replace") as file:
+                while not is_renewed:
+                    process = self.process
+                    # Both asked first: then all its lines are in the file.
+                    has_ended = process not in (None, told) and not process.alive
+                    is_renewed = self._logs != number
+                    while line := file.readline():
+                        yield line.rstrip("\n")
+                    if has_ended:
+                        told = process
+                        yield None
+                    await asyncio.sleep(_LOOK_EVERY)
 
 
 def _page_port() -> int:

@@ -152,6 +152,20 @@ async def test_it_runs_beside_a_file_of_production(
     assert "GROUPFLOW_REDIS__REPLICAS" in exports
 
 
+async def test_a_save_begins_a_new_log(
+    servers: PrivateServers, folder: Path, scratch: Path, name: str
+) -> None:
+    """All of both is shown."""
+    file = f'[rabbitmq]\nqueue = "{name}"\n[redis]\nnamespace = "{name}"\n'
+    (folder / "groupflow.toml").write_text(file)
+    async with session(servers, scratch) as said:
+        (folder / "handlers.py").write_text(f"{HANDLERS}print('new')\n")
+        await shown(said, "Ready.", 2)
+        log = (scratch / "daemon.log").read_text()
+        assert log.count('"intake.started"') == 1
+    assert said.getvalue().splitlines().count("new") == 1
+
+
 WRONG = ["[[", "[http]\ntokens = 5", "http = 5\nredis = 5", "[http.tokens.a]\ntoken_file = 5"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -62,6 +63,17 @@ def test_a_session(tmp_path: Path) -> None:
     for port in [port for url in urls.values() for port in re.findall(r":(\d+)", url)]:
         ends = f":{int(port):04X}"
         assert not any(at.endswith(ends) and how == "0A" for _, at, _, how, *_ in open_ports)
+
+
+def test_a_killed_session_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    told: Any = {"folder": tmp_path, "TMPDIR": str(temporary)}
+    with started("dev", "--app", "handlers:app", **told) as dev:
+        said_until(dev, "Ready.")
+        assert any(temporary.iterdir())
+    until(lambda: not any(temporary.iterdir()))
 
 
 # The whole demo as a user starts it, on private servers, to its end.
