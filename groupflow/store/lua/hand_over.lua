@@ -100,8 +100,8 @@ local CAME_BACK = '-'
 -- Takes every claim away from a daemon that can no longer settle them: each task goes back to its place, the first of
 -- its group, and the daemon is forgotten. `fate` is what is known of its process: it 'lived', so nothing is counted; it
 -- 'died', a crash of each; it 'left', a lost lease of each for good; nil where its lease ran out (of a puller, which has
--- no process to know again, that is a crash, unless it came back to another epoch). Where it holds more than `most`, the rest and the session stay: call
--- it again. Returns one row a task (id, group, fence), and whether the session is over.
+-- no process to know again, that is a crash, unless it came back to another epoch). Where it holds more than `most`, the
+-- rest and the session stay: call it again. Returns one row a task (id, group, fence), and whether the session is over.
 local function hand_over(daemon, now, fate, most)
   local rows, claims, slots, pool = {}, {}, {}, pool_of(daemon)
   if pool and not fate and call('HGET', K.daemon .. daemon, 'epoch') == CAME_BACK then fate = 'lived' end
