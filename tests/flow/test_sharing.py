@@ -90,6 +90,7 @@ class World:
         self.workers, self.seconds = workers, seconds
         self.ran: list[tuple[str, float]] = []
         self.may_run = opened()
+        self.gone: list[str] = []  # workers that a stop has let go
 
     async def _work(self, name: str) -> None:
         hand = Hand(name)
@@ -102,6 +103,7 @@ class World:
             await self.may_run.wait()
             slot.source.prefetch.handled(self.seconds)
             settlement = Complete(slot.held)
+        self.gone.append(name)
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
@@ -168,6 +170,22 @@ async def test_trouble_with_one_holds_no_other_up(order: Order, trouble: str, at
         backlogs[at].is_away = False
         backlogs[at].may_answer.set()
         await world.until_ran(600)
+
+
+async def test_a_stop_waits_for_what_any_partition_has_to_settle() -> None:
+    late = Backlog("b", [2])
+    world = World("oldest", Backlog("a", [1]), late, workers=2)
+    world.may_run.clear()
+    async with world.working():
+        await world.until_ran(2)
+        late.may_answer.clear()
+        world.dispatcher.stop_claiming()
+        world.may_run.set()
+        await turns_until(lambda: [each.is_settled for each in world.exchangers] == [True, False])
+        await turns(50)
+        assert world.gone == []
+        late.may_answer.set()
+        await turns_until(lambda: len(world.gone) == 2)
 
 
 async def test_room_that_one_can_not_fill_is_the_others() -> None:
