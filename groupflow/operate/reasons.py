@@ -136,11 +136,12 @@ def lost_reason(task_state: TaskState) -> str:
 
 def _ends(task_state: TaskState) -> str:
     """How a quarantined task's claims ended."""
-    ends = [f"{task_state.deaths} of its claims ended in a crash"] if task_state.deaths else []
-    if task_state.lost_leases:
-        what = "lease was" if task_state.lost_leases == 1 else "leases were"
-        ends.append(f"{task_state.lost_leases} {what} lost while it ran")
-    return " and ".join(ends)
+    ended = {
+        "in a crash": task_state.deaths,
+        "with a lost lease, or a stop that it outlived": task_state.lost_leases,
+    }
+    said = " and ".join(f"{number} {how}" for how, number in ended.items() if number)
+    return said.replace(" ", " of its claims ended ", 1)
 
 
 def hour_of(time: float) -> str:

@@ -98,7 +98,8 @@ test_crashes_and_lost_leases = played(
         task a0 queued crashes=0 lost_leases=1
     a stop that a task outlives is no crash, whatever comes of the name: {one}::
         take {one} | open d2 | claim {one} | leave | gone losing lost:d1 | crash
-        task {one} queued crashes=0 lost_leases=1 | d2: claim {one}*1
+        task {one} queued crashes=0 lost_leases=1 : 1 of its claims ended with a lost lease, or
+        d2: claim {one}*1
     what ended meanwhile stays ended::
         take a0 b0 c0 d0 | claim a0 b0 c0 d0 | lose | d2: claim a0 | done a0 | d2: claim b0
         bury b0 | d2: claim c0 | bury c0 | redrive c0 | crash
@@ -108,7 +109,7 @@ test_crashes_and_lost_leases = played(
     why tells both apart::
         take a0 a1 | claim a0 | crash | claim a0 | lose
         why a delayed crashes=1 lost_leases=1 : since 1 of its claims ended in a crash | time
-        why a ready: and 1 lease was lost while it ran; it may be claimed
+        why a ready: and 1 with a lost lease, or a stop that it outlived; it may be claimed
         crash | why a ready crashes=2 lost_leases=0 : 2 of its claims ended in a crash
     it is no crash, costs no time, and is a quarantined task: {one}::
         take {one} | claim {one} | lose d1 {one} | task {one} queued crashes=0 lost_leases=1
